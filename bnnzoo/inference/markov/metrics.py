@@ -23,6 +23,7 @@ __all__ = [
     "MOST_PARAMETERS",
     "MassMatrix",
     "drifts",
+    "finite_gradients",
     "growth_of_step",
     "has_converged",
     "identity_metric",
@@ -118,6 +119,16 @@ def metrics_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tu
             plain = _without_directions(_variances(draws).sqrt())
             metric = _chosen(gaussian, metric, plain)
     return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
+
+
+def finite_gradients(gradient: Tensor) -> Tensor:
+    """Return gradients ``[C, n, P]`` of chains, those that rounding has left without a value replaced by the mean of the others.
+
+    A chain may stand where native code cannot compute its gradient, though the graph by which its start was chosen can.
+    """
+    known = gradient.isfinite().all(2, keepdim=True)
+    mean = gradient.where(known, 0.0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
+    return gradient.where(known, mean)
 
 
 def growth_of_step(old: Metric, new: Metric, gradient: Tensor) -> Tensor:

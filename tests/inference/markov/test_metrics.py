@@ -247,6 +247,29 @@ def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
         assert all(map(torch.equal, adapted(torch.arange(others)), alone))
 
 
+@pytest.mark.parametrize("mass_matrix", KINDS)
+def test_gradients_without_a_value_tell_nothing(mass_matrix: Any) -> None:
+    """One chain stands where rounding leaves it no gradient, another was there once: such fits ended in torch's error."""
+    draws = torch.randn(3, 100, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    draws[1] = draws[1, :1]
+
+    def adapted(gradients: Tensor) -> list[Tensor]:
+        windows = Windows(mass_matrix, 1000, draws[:, 0])
+        windows.collected[0][:, :100], windows.collected[2][:, :100] = draws, gradients
+        step_size = torch.full((3,), 0.3, dtype=torch.float64)
+        adaptation = Adaptation(step_size, initial_step_size(step_size), torch.zeros_like(step_size))
+        resting = Resting(None, identity_metric(draws[:, 0], mass_matrix), adaptation, *(None,) * 3)  # type: ignore[arg-type]
+        windows.adapt(resting, torch.arange(3), 100, windows.ends[-1])
+        return pytree.tree_leaves((resting.metric, resting.adaptation))
+
+    lost = -draws
+    lost[1], lost[2, 7, 2] = torch.nan, torch.inf
+    for found, expected in zip(adapted(lost), adapted(-draws), strict=True):
+        assert bool(found.isfinite().all())
+        assert torch.equal(found[0], expected[0])
+        torch.testing.assert_close(found[2], expected[2], rtol=0.2, atol=0.2)
+
+
 @pytest.mark.parametrize(
     ("mass_matrix", "end", "expected"),
     [("auto", 337, [0]), ("low_rank", 337, [0, 2]), ("auto", 225, []), ("auto", 850, []), ("diagonal", 450, [])],

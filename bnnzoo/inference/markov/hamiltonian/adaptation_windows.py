@@ -24,6 +24,7 @@ from bnnzoo.inference.markov.metrics import (
     MOST_PARAMETERS,
     MassMatrix,
     drifts,
+    finite_gradients,
     growth_of_step,
     has_converged,
     metrics_from,
@@ -110,6 +111,7 @@ class Windows:
         # libraries round a batch of one otherwise, and draws must not depend on who else waits
         among = chains if len(chains) > 1 else chains.repeat(2)
         theta, stats, gradient = (each[among, :number] for each in self.collected)
+        gradient = finite_gradients(gradient)
         metric, gaussian = metrics_from(theta, gradient, self.mass_matrix)
         old, learnt = (
             pytree.tree_map(lambda value: value[among], state) for state in (resting.metric, resting.adaptation)
