@@ -1,6 +1,7 @@
 """Numerical failures at single points: which errors they are, and linear algebra that returns NaN where it would raise."""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ MESSAGES = (
     "but found invalid values",  # an argument of a torch distribution outside its support
     "math domain error",
     "expected a positive input",
+    "expected rate to be non-negative",
+    "Expected p_in >= 0 && p_in <= 1",
     "expects all elements of std >= 0.0",
     "probability tensor contains either",
     "failed to converge",
@@ -33,6 +36,15 @@ RAISING = {
     aten._linalg_eigvals.default,
 }
 """Decompositions that check for convergence themselves, where factorisations leave the check to an operation of its own."""
+
+DRAWS = frozenset(
+    {
+        *(aten.poisson.default, aten.bernoulli.default, aten.binomial.default),
+        *(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor),
+        *(aten._standard_gamma.default, aten._sample_dirichlet.default),
+    }
+)
+"""Random numbers that torch refuses to draw where an argument is NaN, or draws as if it were another number."""
 
 
 def is_numerical(error: BaseException) -> bool:
@@ -49,7 +61,7 @@ def is_numerical(error: BaseException) -> bool:
 
 
 class FailuresAsNaN(DispatchMode):
-    """Let factorisations and decompositions that fail return NaN, matrix by matrix, where they would raise.
+    """Let factorisations and decompositions that fail return NaN, matrix by matrix, where they would raise, and draws follow.
 
     Examples
     --------
@@ -63,7 +75,8 @@ class FailuresAsNaN(DispatchMode):
         self._run = Unfailing()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._run(func, args, kwargs or {})
+        draw = _drawn_or_nan if func in DRAWS else self._run
+        return draw(func, args, kwargs or {})
 
 
 class Unfailing:
@@ -112,6 +125,16 @@ def rescued(function: Callable[..., Sequence[Tensor]], graph: GraphModule) -> Ca
             return found
 
     return guarded
+
+
+def _drawn_or_nan(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    """Return random numbers, NaN where an argument is."""
+    is_lost = reduce(torch.logical_or, (each.isnan() for each in args if isinstance(each, Tensor)))
+    if func is aten._sample_dirichlet.default:
+        is_lost = is_lost.any(-1, keepdim=True)
+    harmless = (each.masked_fill(each.isnan(), 0.5) if isinstance(each, Tensor) else each for each in args)
+    found: Tensor = func(*harmless, **kwargs)
+    return found.masked_fill(is_lost, torch.nan)
 
 
 def _is_info(value: Any) -> bool:

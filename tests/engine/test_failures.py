@@ -1,7 +1,8 @@
 """Numerical failures: which errors count as such, and linear algebra that returns NaN where it would raise."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -37,6 +38,8 @@ def raised(function: Callable[[], object]) -> Exception:
         lambda: torch.distributions.Gamma(1.0, 1.0, validate_args=True).log_prob(torch.tensor(-1.0)),
         lambda: torch.normal(0.0, torch.tensor([-1.0])),
         lambda: torch.multinomial(torch.tensor([float("nan"), 1.0]), 1),
+        lambda: torch.poisson(torch.tensor([float("nan")])),
+        lambda: torch.bernoulli(torch.tensor([float("nan")])),
     ],
 )
 def test_errors_of_numbers_are_told_apart(function: Callable[[], object]) -> None:
@@ -48,6 +51,37 @@ def test_errors_of_numbers_are_told_apart(function: Callable[[], object]) -> Non
 )
 def test_errors_of_code_are_not_numerical(function: Callable[[], object]) -> None:
     assert not is_numerical(raised(function))
+
+
+NAN_AND_HALF = torch.tensor([math.nan, 0.5])
+DRAWN: dict[str, Callable[[], torch.distributions.Distribution]] = {
+    "Poisson": lambda: torch.distributions.Poisson(NAN_AND_HALF),
+    "Bernoulli": lambda: torch.distributions.Bernoulli(NAN_AND_HALF),
+    "binomial": lambda: torch.distributions.Binomial(3, NAN_AND_HALF),
+    "normal": lambda: torch.distributions.Normal(0.0, NAN_AND_HALF),
+    "normal about it": lambda: torch.distributions.Normal(NAN_AND_HALF, 1.0),
+    "gamma": lambda: torch.distributions.Gamma(NAN_AND_HALF, 1.0),
+    "beta": lambda: torch.distributions.Beta(NAN_AND_HALF, 1.0),
+    "negative binomial": lambda: torch.distributions.NegativeBinomial(NAN_AND_HALF, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_drawn_given_nan_is_nan(name: str) -> None:
+    torch.manual_seed(0)
+    with unchecked(), FailuresAsNaN():
+        found = DRAWN[name]().sample()
+    assert found.isnan().tolist() == [True, False]
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
 
 
 FACTORISATIONS: dict[str, Callable[[Tensor], Tensor]] = {

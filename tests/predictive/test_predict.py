@@ -1,7 +1,10 @@
 """Trees of predictions: what is in them, that it is right, and that it hangs on nothing it should not."""
 
+import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -396,3 +399,30 @@ def test_the_size_of_class_probabilities_counts(monkeypatch):
         predict(posterior, x)
     monkeypatch.setattr(sizes, "free_memory", lambda: round(1.1 * made))
     predict(posterior, x)
+
+
+COUNTS: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
+    "Poisson": dist.Poisson,
+    "negative binomial": lambda rate: dist.NegativeBinomial(rate, torch.tensor(0.5).to(rate)),
+    "gamma": lambda rate: dist.Gamma(rate, torch.ones_like(rate)),
+    "normal": lambda rate: dist.Normal(rate, rate),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str) -> None:
+    """Counts ended in torch's error, and a gamma distribution gave numbers."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> Tensor:
+        z = pyro.sample("z", dist.Normal(0.0, 0.1))
+        factor = torch.linalg.cholesky(torch.eye(2) + z * (1 - torch.eye(2)))
+        with pyro.plate("rows", len(x)):
+            found: Tensor = pyro.sample("y", COUNTS[name](factor[1, 1].exp() + x), obs=y)
+        return found
+
+    x = torch.linspace(0, 1, 6)
+    posterior: Any = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=5, num_draws=3), x, torch.ones(6), progress=False)
+    posterior = dataclasses.replace(posterior, theta=torch.tensor([[0.1, 3.0, -0.2], [-2.0, 0.0, 0.5]])[..., None])
+    tree = bz.predict(posterior, x)
+    found = tree["predictions"]["y"].isnull()
+    assert (found == (abs(posterior.theta[..., 0].numpy()) > 1)[..., None]).all()
