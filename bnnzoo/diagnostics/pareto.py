@@ -185,7 +185,8 @@ def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr
         raise ValueError(f"{wanted} {MIN_DRAWS} draws or more, but there are {ratios.size}.")
     if wrong := int((~np.isfinite(ratios)).sum()):
         raise ValueError(
-            f"lp - log_q is not finite in {wrong} of {ratios.size} draws: remove these draws, or fit again."
+            f"lp - log_q is not finite in {wrong} of {ratios.size} draws, at which the posterior density is zero or cannot be "
+            f"computed: fit with dtype=torch.float64, by a richer family or by NUTS(), or remove these draws."
         )
     return ratios
 
