@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.program.turns import aside
@@ -33,6 +35,7 @@ __all__ = [
     "evaluate",
     "largest_tensor",
     "looped",
+    "nodes_or_nan",
     "over_draws",
     "plan",
     "rows_of",
@@ -290,6 +293,12 @@ def looped(function: Function) -> Function:
         return {name: torch.stack([values[name] for values in each]) for name in each[0]}
 
     return loop
+
+
+def nodes_or_nan(density: LogDensity, theta: Tensor, *data: Any) -> dict[str, Node]:
+    """Return the nodes of a model, of a draw at which factorisations may fail as of any other."""
+    with FailuresAsNaN():
+        return density.nodes(theta, *data)
 
 
 def _or_nan(function: Function, theta: Tensor, *data: Any) -> dict[Any, Tensor]:

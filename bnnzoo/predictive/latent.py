@@ -22,7 +22,7 @@ from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.discrete import discrete_groups
-from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, nodes_or_nan, plan
 from bnnzoo.predictive.labels import Labels, Plates
 
 __all__ = ["PosteriorDraws", "deterministic_nodes", "deterministics", "draw", "latent_groups", "numpy_arrays"]
@@ -179,7 +179,7 @@ def _known_deterministics(draws: PosteriorDraws) -> tuple[Arrays, Plates]:
     if not density.has_data:
         return {}, {}
     with torch.no_grad():
-        nodes = deterministic_nodes(density.nodes(draws.flat[0], *density.data))
+        nodes = deterministic_nodes(nodes_or_nan(density, draws.flat[0], *density.data))
     if sum(node["value"].numel() for node in nodes.values()) * len(draws.flat) > MAX_LATENT_NUMBERS:
         return {}, {}
     return deterministics(draws, density.data, nodes)

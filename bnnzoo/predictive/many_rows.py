@@ -17,7 +17,7 @@ from bnnzoo.core.program.sites import plates_of
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, nodes_or_nan, tiles_of
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import PosteriorDraws
@@ -150,7 +150,7 @@ class ManyRows:
             observed = {}
         else:
             with torch.no_grad():
-                nodes = self.density.nodes(draws.flat[0], *data)
+                nodes = nodes_or_nan(self.density, draws.flat[0], *data)
             observed = {name: nodes[name]["value"] for name in self.head.observed}
         band = replace(self.head, data=data, observed=observed, num_rows=rows.stop - rows.start)
         groups = as_groups(draws, band, arrays, labels, functions.kept)

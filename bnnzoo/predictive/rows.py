@@ -22,7 +22,7 @@ from bnnzoo.core.reading.outcomes import not_observed
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, nodes_or_nan, plan
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
@@ -71,7 +71,7 @@ class Rows:
         data = new_data(density, raw)
         with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
             try:
-                nodes = density.nodes(theta[0], *data)
+                nodes = nodes_or_nan(density, theta[0], *data)
             except Exception as error:  # the model's own code may raise anything
                 if reason := _rows_without_values(density, data):
                     raise DataError(reason) from error

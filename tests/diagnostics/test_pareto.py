@@ -157,7 +157,8 @@ def test_says_what_is_wrong() -> None:
         psis_resample(tree_of(ratios), num_draws=0)
     ratios[0, 3] = np.nan
     with pytest.raises(
-        ValueError, match=r"not finite in 1 of 50 draws, at which .* or cannot be computed: fit with dtype=torch.float64"
+        ValueError,
+        match=r"not finite in 1 of 50 draws, at which .* or cannot be computed: fit with dtype=torch.float64",
     ):
         psis(tree_of(ratios))
     heavy = 1.2 * np.random.default_rng(0).exponential(size=(1, 1000))

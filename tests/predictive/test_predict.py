@@ -417,12 +417,16 @@ def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str) -> 
         z = pyro.sample("z", dist.Normal(0.0, 0.1))
         factor = torch.linalg.cholesky(torch.eye(2) + z * (1 - torch.eye(2)))
         with pyro.plate("rows", len(x)):
-            found: Tensor = pyro.sample("y", COUNTS[name](factor[1, 1].exp() + x), obs=y)
+            rate = pyro.deterministic("factor", factor[1, 1].exp() + x)
+            found: Tensor = pyro.sample("y", COUNTS[name](rate), obs=y)
         return found
 
     x = torch.linspace(0, 1, 6)
     posterior: Any = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=5, num_draws=3), x, torch.ones(6), progress=False)
-    posterior = dataclasses.replace(posterior, theta=torch.tensor([[0.1, 3.0, -0.2], [-2.0, 0.0, 0.5]])[..., None])
-    tree = bz.predict(posterior, x)
-    found = tree["predictions"]["y"].isnull()
-    assert (found == (abs(posterior.theta[..., 0].numpy()) > 1)[..., None]).all()
+    posterior = dataclasses.replace(posterior, theta=torch.tensor([[3.0, 0.1, -0.2], [-2.0, 0.0, 0.5]])[..., None])
+    fails = (abs(posterior.theta[..., 0].numpy()) > 1)[..., None]
+    assert (bz.predict(posterior, x)["predictions"]["y"].isnull() == fails).all()
+    assert (bz.to_datatree(posterior)["posterior"]["factor"].isnull() == fails).all()
+    tree = bz.posterior_predictive(posterior, x, torch.ones(6))
+    assert (tree["posterior_predictive"]["y"].isnull() == fails).all()
+    assert (tree["log_likelihood"]["y"].isnull() == fails).all()

@@ -30,6 +30,8 @@ from bnnzoo.core.program.surroundings import alone, isolated
 from bnnzoo.core.reading.streamed import num_held
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.types import Model, Whole
+from bnnzoo.engine.failures import is_numerical
+from bnnzoo.engine.reports import first_line
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
 from bnnzoo.inference.optimise.streams import MemberStreams
@@ -194,7 +196,21 @@ class SVI(Declared):
             If the guide does not sample every latent site.
         ValueError
             If mini-batches are asked for of a model without rows.
+        FloatingPointError
+            If the model cannot be evaluated at what the guide draws.
         """
+        try:
+            return self._fitted(density, context)
+        except Exception as error:
+            if not is_numerical(error):
+                raise
+            raise FloatingPointError(
+                f"The model cannot be evaluated at values that SVI tried ({first_line(error).rstrip('.')}), which Pyro's steps "
+                f"cannot take back. Use MeanFieldVI() or FullRankVI(), whose steps can, fit in double precision with "
+                f"dtype=torch.float64, or write a larger jitter on a diagonal."
+            ) from error
+
+    def _fitted(self, density: LogDensity, context: FitContext) -> GuidePosterior:
         with alone(), isolated(context.seed, density.device):
             guide = self.guide_of(continuous(trainable(density.model)))
             guide(*density.data)

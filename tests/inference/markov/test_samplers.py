@@ -137,3 +137,7 @@ def test_start_where_the_density_is_not_finite() -> None:
         ModelError, match=r"not finite at the start of chain 0: site 'impossible' has log probability -inf"
     ):
         fit(model, NUTS(), torch.ones(3))
+    with pytest.raises(
+        ModelError, match=r"starting points with init=\.\.\., or fit with dtype=torch\.float64, which rounds less\."
+    ):
+        fit(model, NUTS(), torch.ones(3), dtype=torch.float32)

@@ -155,3 +155,18 @@ def test_every_bound_of_pyro_finds_a_posterior_its_guide_can_be(bound: ELBO) -> 
     # the noise of Adam's last steps: up to 0.17 sds and 9% over four seeds
     draws = posterior.draws(4000)[0].numpy()[None]
     check_moments("w", draws, target.mean["w"].numpy(), target.sd["w"].numpy(), accuracy=0.2)
+
+
+def test_a_point_without_a_density_ends_in_a_sentence() -> None:
+    def model(y: Tensor) -> None:
+        z = pyro.sample("z", dist.Normal(torch.zeros(3), 2.0).to_event(1))
+        factor = torch.linalg.cholesky(torch.eye(3) + z.diag())
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(factor[0, 0], 1.0), obs=y)
+
+    with pytest.raises(
+        FloatingPointError,
+        match=r"cannot be evaluated at values that SVI tried \(.*not positive-definite.*\), which Pyro's steps cannot take back. "
+        r"Use MeanFieldVI\(\) or FullRankVI\(\)",
+    ):
+        fit(model, SVI(num_steps=200), torch.zeros(5))
