@@ -44,13 +44,15 @@ def gather(
     Raises
     ------
     ValueError
-        If the trees are about different rows, sites or classes, or calibration is of none of them.
+        If the trees are about different rows, sites or classes, hold draws without predictions, or calibration is of none.
     """
     tests = {name: held_out_of(tree) for name, tree in trees.items()}
     is_training = _kind(tests)
     sites = {name: site_of(name, tree, site) for name, tree in tests.items()}
     found = {name: normalised(name, tree, sites[name], training=is_training) for name, tree in tests.items()}
     values = {name: _values(tree) for name, tree in found.items()}
+    for name, array in values.items():
+        _refuse_lost_draws(name, array)
     first = next(iter(found))
     for name in found:
         refuse_other_rows(name, found[name], values[name], first, found[first], values[first])
@@ -136,6 +138,17 @@ def _values(tree: xr.DataTree) -> xr.DataArray:
     groups = ("conditional", "predictions", "predictions_log_likelihood", OBSERVED)
     array = next(iter(tree[next(group for group in groups if group in tree.children)].data_vars.values()))
     return array.isel(class_id=0, drop=True) if "class_id" in array.dims else array
+
+
+def _refuse_lost_draws(name: str, array: xr.DataArray) -> None:
+    if array.dtype.kind != "f" or not {"chain", "draw"} <= set(array.dims):
+        return
+    lost = int(array.isnull().all([dim for dim in array.dims if dim not in ("chain", "draw")]).sum())
+    if lost:
+        raise ValueError(
+            f"{lost} of {array.sizes['chain'] * array.sizes['draw']} draws of {name!r} hold NaN in {array.name!r}, since the "
+            f"model cannot be evaluated there: fit with dtype=torch.float64, or leave these draws out."
+        )
 
 
 def _classes(found: Trees) -> tuple[str, ...]:

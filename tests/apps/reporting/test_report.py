@@ -369,3 +369,13 @@ def test_what_calibration_by_simulations_found_is_part_of_the_verdicts(tmp_path)
         bz.report(trees, tmp_path / "report.html", reference="nuts", calibration={"hmc": ranks})
     with pytest.raises(ValueError, match=r"calibration\['nuts'\] is of no method"):
         bz.report({"nuts": trees["nuts"]}, tmp_path / "report.html", calibration={"nuts": ranks})
+
+
+def test_draws_without_predictions_are_refused(tmp_path):
+    tree = example_tree("regression", num_chains=2, num_draws=10)
+    conditional = tree["conditional"].to_dataset().copy(deep=True)
+    for array in conditional.data_vars.values():
+        array[{"chain": 1, "draw": 3}] = np.nan
+    with pytest.raises(ValueError, match=r"1 of 20 draws of 'mine' hold NaN in '\w+'.* fit with dtype=torch\.float64"):
+        bz.report({"mine": regrouped(tree, conditional=conditional)}, tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
