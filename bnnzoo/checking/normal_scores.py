@@ -15,6 +15,7 @@ from torch import Tensor
 from bnnzoo.core.discrete.enumeration import enumerated
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
+from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import innermost
 from bnnzoo.core.program.surroundings import isolated
 
@@ -110,10 +111,18 @@ def scores_of(density: LogDensity, theta: Tensor, seed: int) -> list[Scores]:
     count = FEW_DRAWS if _is_summed(density) else NUM_DRAWS
     places = torch.linspace(0, len(theta) - 1, min(count, len(theta))).round().long()
     found: dict[str, list[_Scored]] = {}
+    lost: NumericalFailure | None = None
     with isolated(seed, density.device), torch.no_grad():
         for draw in theta[places]:
-            for name, scored in _of_draw(density, draw):
+            try:
+                of_draw = list(_of_draw(density, draw))
+            except NumericalFailure as error:  # of an approximation, whose other draws tell
+                lost = error
+                continue
+            for name, scored in of_draw:
                 found.setdefault(name, []).append(scored)
+    if lost is not None and not found:
+        raise lost
     return [_joined(name, each) for name, each in found.items()]
 
 

@@ -6,10 +6,12 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy.stats import kstest
+from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.checking.normal_scores import Scores, scores_of
 from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.program.numerics import NumericalFailure
 
 ROWS = 400
 RATES = torch.linspace(0.2, 6.0, ROWS)
@@ -180,3 +182,18 @@ def test_the_global_stream_of_random_numbers_is_left_alone() -> None:
     y = torch.ones(ROWS)
     scored(make, y)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_draws_at_which_the_model_has_no_value_say_nothing() -> None:
+    def model(y: Tensor) -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 0.1))
+        factor = torch.linalg.cholesky(torch.eye(2) + z * (1 - torch.eye(2)))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(z, factor[1, 1]), obs=y)
+
+    density = build_density(model, torch.linspace(-1, 1, 9))
+    theta = torch.tensor([[0.1], [3.0], [-0.2], [0.3]])
+    (some,), (alone,) = scores_of(density, theta, 0), scores_of(density, theta[[0, 2, 3]], 0)
+    np.testing.assert_array_equal(some.location, alone.location)
+    with pytest.raises(NumericalFailure, match="after site 'z' it fails with _LinAlgError"):
+        scores_of(density, theta[[1, 1]], 0)
