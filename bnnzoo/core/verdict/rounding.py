@@ -4,7 +4,7 @@ import torch
 
 from bnnzoo.core.fit_warnings import PrecisionWarning, Trouble
 from bnnzoo.core.model.hessian import in_double
-from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.importance import log_joint_at
 
@@ -25,7 +25,7 @@ def of_rounding(posterior: Posterior) -> Trouble | None:
     Parameters
     ----------
     posterior : Posterior
-        Chains or an approximation.
+        Chains, members or an approximation.
     """
     density = posterior.density
     double = in_double(density)
@@ -33,8 +33,8 @@ def of_rounding(posterior: Posterior) -> Trouble | None:
     if density.dtype is torch.float64 or double is density or count < 1 / LARGEST_SHARE:
         return None
     with torch.no_grad(), isolated(0, density.device):
-        every = posterior.draws(None if posterior.info.sampling == "mcmc" else count).flatten(0, 1)
-        theta = every[torch.linspace(0, len(every) - 1, count).long()]  # of all chains or components alike
+        every = posterior.draws(None if isinstance(posterior, Draws) else count).flatten(0, 1)
+        theta = every[torch.linspace(0, len(every) - 1, count).long()]  # of all chains, members or components alike
         noise = torch.randn(theta.shape, generator=torch.Generator().manual_seed(0)).to(theta)
         theta = theta * (1 + NEARBY * noise)  # a chain that stands still does so where there is a value
         try:

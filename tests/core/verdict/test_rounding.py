@@ -18,6 +18,7 @@ from bnnzoo.inference import (
     NotConvergedWarning,
     PrecisionWarning,
 )
+from bnnzoo.testing import linear_gaussian
 
 SINGLE = torch.float32
 PLACES = torch.linspace(-3, 3, 11, dtype=torch.float64)
@@ -64,6 +65,15 @@ def test_values_that_are_off_count_as_well() -> None:
     trouble = of_rounding(posterior)
     assert trouble is not None and "because of rounding, its log density is off by up to 1." in trouble.message
     assert of_rounding(bz.fit(cancelling, bz.NUTS(num_draws=50, num_warmup=50), dtype=torch.float64)) is None
+
+
+def test_few_members_are_asked_as_draws_are() -> None:
+    """Three points are no forty draws: fits with trouble ended in an error."""
+    members = bz.MAP(num_members=3, num_steps=5)
+    trouble = of_rounding(bz.fit(cancelling, members, dtype=SINGLE, progress=False))
+    assert trouble is not None and "because of rounding, its log density is off by up to " in trouble.message
+    target = linear_gaussian()
+    assert of_rounding(bz.fit(target.model, members, *target.data, dtype=SINGLE, progress=False)) is None
 
 
 def test_other_trouble_is_not_taken_for_rounding() -> None:
