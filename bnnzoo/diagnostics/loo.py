@@ -9,7 +9,7 @@ from arviz_stats.loo.loo import loo as loo_of_chains
 from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
 from arviz_stats.utils import ELPDData
 
-from bnnzoo.diagnostics.pareto import MIN_DRAWS, smoothed_log_weights
+from bnnzoo.diagnostics.pareto import MIN_DRAWS, refuse_infinite, smoothed_log_weights
 from bnnzoo.trees import SAMPLE_DIMS, num_draws, refuse_parts_of_trees
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
@@ -242,8 +242,7 @@ def _of_approximation(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDDa
                 "compare held-out log scores, bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
             )
     log_p, log_q = _log_joint(tree).transpose(*SAMPLE_DIMS), stats["log_q"].transpose(*SAMPLE_DIMS)
-    if wrong := int((~np.isfinite(log_p.to_numpy() - log_q.to_numpy())).sum()):
-        raise ValueError(f"lp - log_q is not finite in {wrong} of {log_q.size} draws: leave those out, or fit again.")
+    refuse_infinite(log_p.to_numpy() - log_q.to_numpy())
     return loo_approximate_posterior(
         _with_log_likelihood(log_likelihood, {}), log_p.to_numpy(), log_q.to_numpy(), pointwise=True
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.trees import SAMPLE_DIMS, refuse_no_count, refuse_parts_of_trees
 
-__all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
+__all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample", "refuse_infinite"]
 
 SHORTEST_TAIL = 5
 MIN_DRAWS = 25  # a fifth of the draws, at least five, is the tail to which a Pareto distribution is fitted
@@ -183,12 +183,23 @@ def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr
     ratios = (stats["lp"] - stats["log_q"]).compute().transpose(*SAMPLE_DIMS)
     if ratios.size < MIN_DRAWS:
         raise ValueError(f"{wanted} {MIN_DRAWS} draws or more, but there are {ratios.size}.")
+    refuse_infinite(ratios.to_numpy())
+    return ratios
+
+
+def refuse_infinite(ratios: NDArray[np.floating]) -> None:
+    """Refuse importance ratios unless all are finite.
+
+    Raises
+    ------
+    ValueError
+        Saying how many are not, and what to do.
+    """
     if wrong := int((~np.isfinite(ratios)).sum()):
         raise ValueError(
             f"lp - log_q is not finite in {wrong} of {ratios.size} draws, at which the posterior density is zero or cannot be "
             f"computed: fit with dtype=torch.float64, by a richer family or by NUTS(), or remove these draws."
         )
-    return ratios
 
 
 def _stratified(probs: NDArray[np.floating], size: int, rng: np.random.Generator) -> NDArray[np.intp]:

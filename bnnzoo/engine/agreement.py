@@ -45,20 +45,20 @@ def disagreement(
     ours, theirs = _after(native, inputs), _after(graph, inputs)
     before, found, expected = ([leaf.clone() for leaf in leaves(each)] for each in (inputs, ours, theirs))
     apart = [_gap(a, b, start) for start, a, b in zip(before, found, expected, strict=True)]
-    beyond = {number for number, (gap, allowed, _) in enumerate(apart) if gap > allowed}
-    tries = _by_rounding(graph, inputs, leaves) if beyond else iter(())
+    beyond = [number for number, (gap, allowed, _) in enumerate(apart) if gap > allowed]
+    if not beyond:
+        return None
     grown = [0.0] * len(expected)
-    for other in tries:
+    for other in _by_rounding(graph, inputs, leaves):
         grown = [max(most, _distance(a, b)) for most, a, b in zip(grown, other, expected, strict=True)]
-        beyond = {number for number in beyond if apart[number][0] > apart[number][1] + GROWN * grown[number]}
+        beyond = [number for number in beyond if apart[number][0] > apart[number][1] + GROWN * grown[number]]
         if not beyond:
-            break
-    for number in sorted(beyond):
-        gap, _, moved = apart[number]
-        is_off = f"is off by {gap:.1e}, and has moved by {moved:.1e}"
-        is_off = is_off if found[number].is_floating_point() else "is another one"
-        return f"leaf {number} of shape {list(found[number].shape)} {is_off}"
-    return None
+            return None
+    number, (gap, _, moved) = beyond[0], apart[beyond[0]]
+    where = f"leaf {number} of shape {list(found[number].shape)}"
+    if not found[number].is_floating_point():
+        return f"{where} is another one"
+    return f"{where} is off by {gap:.1e}, and has moved by {moved:.1e}"
 
 
 def _after(function: Callable[..., Any], inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -299,11 +299,6 @@ def _usable(points: Evaluated) -> Tensor:
     return _finite(points) & (points.gradient.norm(dim=1) < MAX_GRADIENT_NORM)
 
 
-def _or_in_double(density: LogDensity) -> str:
-    is_double = density.dtype is torch.float64
-    return "" if is_double else ", or fit with dtype=torch.float64, which rounds less."
-
-
 def refuse_not_finite(theta: Tensor, finite: Tensor, density: LogDensity) -> None:
     """Refuse starting points ``theta[C, P]`` unless the density is ``finite[C]`` at all of them.
 
@@ -316,7 +311,8 @@ def refuse_not_finite(theta: Tensor, finite: Tensor, density: LogDensity) -> Non
         return
     chain = int((~finite).nonzero()[0])
     failure = density.failure(theta[chain], *density.data) or "the gradient is not finite"
+    wider = "" if density.dtype is torch.float64 else ", or fit with dtype=torch.float64, which rounds less."
     raise ModelError(
         f"The log density is not finite at the start of chain {chain}: {failure}. Check the model there, its distributions' "
-        f"arguments and supports, or give starting points with init=...{_or_in_double(density)}"
+        f"arguments and supports, or give starting points with init=...{wider}"
     )

@@ -401,7 +401,7 @@ def test_the_size_of_class_probabilities_counts(monkeypatch):
     predict(posterior, x)
 
 
-COUNTS: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
+FAMILIES: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
     "Poisson": dist.Poisson,
     "negative binomial": lambda rate: dist.NegativeBinomial(rate, torch.tensor(0.5).to(rate)),
     "gamma": lambda rate: dist.Gamma(rate, torch.ones_like(rate)),
@@ -409,7 +409,7 @@ COUNTS: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
 }
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str) -> None:
     """Counts ended in torch's error, and a gamma distribution gave numbers."""
 
@@ -418,7 +418,7 @@ def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str) -> 
         factor = torch.linalg.cholesky(torch.eye(2) + z * (1 - torch.eye(2)))
         with pyro.plate("rows", len(x)):
             rate = pyro.deterministic("factor", factor[1, 1].exp() + x)
-            found: Tensor = pyro.sample("y", COUNTS[name](rate), obs=y)
+            found: Tensor = pyro.sample("y", FAMILIES[name](rate), obs=y)
         return found
 
     x = torch.linspace(0, 1, 6)

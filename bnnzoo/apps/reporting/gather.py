@@ -12,7 +12,7 @@ from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION, Score, can_
 from bnnzoo.apps.reporting.verdicts import against_reference
 from bnnzoo.diagnostics import convergence, function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
-from bnnzoo.trees import class_indices
+from bnnzoo.trees import SAMPLE_DIMS, class_indices
 
 __all__ = ["MAX_DIAGNOSED", "diagnostics", "gather", "some_rows"]
 
@@ -141,12 +141,12 @@ def _values(tree: xr.DataTree) -> xr.DataArray:
 
 
 def _refuse_lost_draws(name: str, array: xr.DataArray) -> None:
-    if array.dtype.kind != "f" or not {"chain", "draw"} <= set(array.dims):
+    if array.dtype.kind != "f" or not set(SAMPLE_DIMS) <= set(array.dims):
         return
-    lost = int(array.isnull().all([dim for dim in array.dims if dim not in ("chain", "draw")]).sum())
-    if lost:
+    lost = array.isnull().all([dim for dim in array.dims if dim not in SAMPLE_DIMS])
+    if lost.any():
         raise ValueError(
-            f"{lost} of {array.sizes['chain'] * array.sizes['draw']} draws of {name!r} hold NaN in {array.name!r}, since the "
+            f"{int(lost.sum())} of {lost.size} draws of {name!r} hold NaN in {array.name!r}, since the "
             f"model cannot be evaluated there: fit with dtype=torch.float64, or leave these draws out."
         )
 

@@ -95,10 +95,9 @@ def _without_largest_code(data: tuple[Any, ...], num_rows: int) -> Tensor | None
         if isinstance(value, Tensor) and value.shape == (num_rows,) and not value.is_floating_point() and value.any()
     ]
     below = [value < value.max() for value in codes]
-    together = torch.stack(below).all(0) if below else None
     # where no row is below every largest code, one argument after the other has to do
-    tried = [each for each in (together, *below) if each is not None and bool(each.any())]
-    return tried[0] if tried else None
+    candidates = [torch.stack(below).all(0), *below] if below else []
+    return next((rows for rows in candidates if bool(rows.any())), None)
 
 
 def _nodes(
