@@ -16,6 +16,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import plates_of
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
+from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, nodes_or_nan, tiles_of
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
@@ -109,7 +110,7 @@ class ManyRows:
 
     def bytes_by_group(self, num_draws: int, functions: RowFunctions, theta: Tensor) -> dict[str, int]:
         """Return how many bytes the values of all rows at all draws take, by group."""
-        with torch.no_grad(), isolated(0, theta.device):
+        with torch.no_grad(), isolated(0, theta.device), FailuresAsNaN():
             values = functions.pure(theta, *self.head.data) | functions.drawn(theta, *self.head.data)
         sizes: dict[str, int] = {}
         for variable, value in values.items():
@@ -230,7 +231,7 @@ def _splits(density: LogDensity, theta: Tensor, head: Rows, num_rows: int, where
         found = density.deterministics(theta, *data) if sites else {}
         return values(theta, *data) | {name: found[name] for name in sites}
 
-    with torch.no_grad():
+    with torch.no_grad(), FailuresAsNaN():
         return can_split_rows(function(theta, *data), function, theta, data, len(index), [size])
 
 

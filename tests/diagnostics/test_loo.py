@@ -331,3 +331,11 @@ def test_a_site_without_rows_is_one_observation_and_no_part_of_every_row():
     precision = 20 + 1 / 9  # of mu without the total
     exact = dist.Normal(y.sum() / precision, math.sqrt(1 + 1 / precision)).log_prob(total)
     assert abs(float(found.elpd_i[20]) - float(exact)) < 0.1
+
+
+def test_draws_without_a_density_are_refused() -> None:
+    log_q = np.random.default_rng(0).normal(size=(1, 100))
+    tree = tree_of(-np.ones((1, 100, 4)), "iid", log_q)
+    tree["sample_stats"]["lp"][0, 7] = -np.inf
+    with pytest.raises(ValueError, match=r"not finite in 1 of 100 draws, at which .* fit with dtype=torch\.float64"):
+        bz.diagnostics.loo(tree)

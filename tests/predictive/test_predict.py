@@ -410,7 +410,7 @@ FAMILIES: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str) -> None:
+def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str, tmp_path: Path) -> None:
     """Counts ended in torch's error, and a gamma distribution gave numbers."""
 
     def model(x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -426,6 +426,7 @@ def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str) -> 
     posterior = dataclasses.replace(posterior, theta=torch.tensor([[3.0, 0.1, -0.2], [-2.0, 0.0, 0.5]])[..., None])
     fails = (abs(posterior.theta[..., 0].numpy()) > 1)[..., None]
     assert (bz.predict(posterior, x)["predictions"]["y"].isnull() == fails).all()
+    assert (bz.predict(posterior, x, store=tmp_path / "p.zarr")["predictions"]["y"].isnull() == fails).all()
     assert (bz.to_datatree(posterior)["posterior"]["factor"].isnull() == fails).all()
     tree = bz.posterior_predictive(posterior, x, torch.ones(6))
     assert (tree["posterior_predictive"]["y"].isnull() == fails).all()

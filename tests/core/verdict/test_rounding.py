@@ -1,5 +1,6 @@
 """Rounding in single precision is told from other trouble."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.rounding import of_rounding
 from bnnzoo.inference import (
     ChainsApartWarning,
@@ -65,6 +67,17 @@ def test_values_that_are_off_count_as_well() -> None:
     trouble = of_rounding(posterior)
     assert trouble is not None and "because of rounding, its log density is off by up to 1." in trouble.message
     assert of_rounding(bz.fit(cancelling, bz.NUTS(num_draws=50, num_warmup=50), dtype=torch.float64)) is None
+
+
+def test_a_chain_that_stands_where_there_is_a_value_has_none_beside_it() -> None:
+    x = PLACES.to(SINGLE)
+    settings = bz.NUTS(num_chains=1, num_draws=1, num_warmup=1, max_tree_depth=1)
+    posterior: Any = bz.fit(process, settings, x, x.sin(), dtype=SINGLE, progress=False)
+    alone = log_joint_at(posterior.density, torch.linspace(1.0, 2.5, 200, dtype=SINGLE)[:, None])
+    place = 1.0 + 1.5 / 199 * int(alone.isfinite().nonzero()[-1])  # the last that can be computed
+    stands = dataclasses.replace(posterior, theta=torch.full((4, 100, 1), place, dtype=SINGLE))
+    trouble = of_rounding(stands)
+    assert trouble is not None and "cannot be computed at" in trouble.message
 
 
 def test_few_members_are_asked_as_draws_are() -> None:
