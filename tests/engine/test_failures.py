@@ -74,6 +74,12 @@ def test_what_is_drawn_given_nan_is_nan(name: str) -> None:
     assert found.isnan().tolist() == [True, False]
 
 
+def test_a_point_of_a_simplex_is_lost_as_a_whole() -> None:
+    with pyro.validation_enabled(False), FailuresAsNaN():
+        found = torch.distributions.Dirichlet(torch.tensor([[1.0, math.nan, 2.0], [1.0, 1.0, 2.0]])).sample()
+    assert found.isnan().tolist() == [[True] * 3, [False] * 3]
+
+
 FACTORISATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "cholesky": torch.linalg.cholesky,
     "solve": lambda a: torch.linalg.solve(torch.where(a[..., :1, :1] == 1, 0.0, a), torch.ones(2)),

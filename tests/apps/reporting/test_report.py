@@ -379,3 +379,6 @@ def test_draws_without_predictions_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"1 of 20 draws of 'mine' hold NaN in '\w+'.* fit with dtype=torch\.float64"):
         bz.report({"mine": regrouped(tree, conditional=conditional)}, tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
+    conditional = tree["conditional"].to_dataset().copy(deep=True)
+    conditional["mean"][{"obs_id": 2}] = np.nan  # a row without a prediction is no draw without one
+    assert bz.report({"mine": regrouped(tree, conditional=conditional)}, tmp_path / "report.html").exists()
