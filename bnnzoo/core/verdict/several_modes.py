@@ -1,4 +1,4 @@
-"""Modes of a posterior that its approximation does not hold, of those that were found on the way to it."""
+"""Modes of a posterior: those that were found on the way to an approximation that does not hold them, and those not reached."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.fit_warnings import SeveralModesWarning, Trouble
+from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning, SeveralModesWarning, Trouble, told
+from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
 
-__all__ = ["MATTERS", "modes_not_held"]
+__all__ = ["MATTERS", "beside_modes", "modes_not_held"]
 
 MATTERS = 0.025
 """Share of the posterior that no central interval of 95% reaches."""
@@ -23,6 +24,37 @@ ALIKE = 0.02
 """Nats by which modes differ that are mirror images: what rounding leaves."""
 
 NUM_DRAWS = 200
+
+MAX_DECREMENT = 0.1
+"""Posterior standard deviations from where a search ended to the mode."""
+
+
+def beside_modes(posterior: Posterior) -> Iterator[Trouble]:
+    """Say which searches ended beside a mode, by the last step that Newton's method would take."""
+    left = posterior.info.sample_stats.get("newton_decrement")
+    worst = 0.0 if left is None else float(left.nan_to_num(0.0, posinf=math.inf).max())
+    if not worst > MAX_DECREMENT:
+        return
+    above = hyperparameter_sites(posterior.density)
+    if math.isinf(worst) and above:
+        yield Trouble(
+            JointModeWarning,
+            f"The search ended where the density has no maximum: the prior of other sites depends on {', '.join(above)}, and the "
+            f"joint density of such a model rises without bound towards a prior scale of zero. The estimate is where the "
+            f"search stopped: use HierarchicalLaplace(), which integrates the other sites out, or NUTS().",
+        )
+        return
+    where = (
+        "a point that is no maximum: the density curves upwards there"
+        if math.isinf(worst)
+        else f"a point {told(worst, MAX_DECREMENT, 2)} posterior standard deviations from the mode"
+    )
+    yield Trouble(
+        NotConvergedWarning,
+        f"The mode was not reached: the search ended at {where}. Write a larger num_steps (now "
+        f"{posterior.info.config.get('num_steps')}) or polish_steps (now {posterior.info.config.get('polish_steps')}), "
+        f"standardise the data, or use dtype=torch.float64.",
+    )
 
 
 def modes_not_held(posterior: Posterior) -> Iterator[Trouble]:

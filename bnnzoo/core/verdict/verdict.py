@@ -31,7 +31,7 @@ from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rounding import of_rounding
-from bnnzoo.core.verdict.several_modes import modes_not_held
+from bnnzoo.core.verdict.several_modes import beside_modes, modes_not_held
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["troubles"]
@@ -89,6 +89,7 @@ def _troubles(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     is_trial = _is_trial(posterior)
     if not is_trial:
         yield from modes_not_held(posterior)
+        yield from beside_modes(posterior)
     found = accuracy_of(posterior) if evaluate and not is_trial else None
     if found is None:
         yield from _of_optimisation(posterior, MIN_SHARE)

@@ -1,5 +1,6 @@
 """Maximum a posteriori estimation, from one or many starts."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
 from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.core.reading.streamed import value_and_grad_over_rows
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
@@ -19,6 +21,7 @@ from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.pathfinder import NEWTON_STEPS, uphill
 from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.train import train
@@ -29,7 +32,7 @@ __all__ = ["MAP"]
 
 @dataclass(frozen=True)
 class MAP(Declared):
-    """Maximum of the posterior density over unconstrained space: Adam, then L-BFGS on all data.
+    """Maximum of the posterior density over unconstrained space: Adam, then L-BFGS and Newton's method on all data.
 
     All members are optimised in one batch, or one by one on ``executor=``, and kept: each is one draw of the result,
     ``theta[1, num_members, P]``. The density includes the Jacobian of the constraining transforms, as everywhere in bnnzoo,
@@ -48,7 +51,8 @@ class MAP(Declared):
     batch_size : int, optional
         Rows of a mini-batch for Adam; default: all rows.
     polish_steps : int
-        At most this many steps of L-BFGS afterwards, on all rows. 0 for data too large for it.
+        At most this many steps of L-BFGS afterwards, on all rows, and then, for models without networks of up to 300 parameters,
+        of Newton's method to the mode, which finds it in any units. 0 for data too large for it.
     tolerance : float
         L-BFGS stops when no entry of the gradient exceeds this times ``max(1, |log density|)``.
     init : Tensor, Posterior, Method, torch.nn.Module or mapping, optional
@@ -94,7 +98,8 @@ class MAP(Declared):
         -------
         Draws
             With ``lp`` and the Euclidean ``gradient_norm`` of every member in ``info.sample_stats``, and the loss
-            (minus the log density, of the mini-batch scaled up) in ``info.fit_stats``.
+            (minus the log density, of the mini-batch scaled up) in ``info.fit_stats``. ``newton_decrement``, where there is one,
+            is the distance that is left to the mode, in posterior standard deviations.
 
         Raises
         ------
@@ -113,7 +118,15 @@ class MAP(Declared):
             num_rejected=found.num_rejected,
             rejected_at=why_rejected(density, found.theta, found.num_rejected),
             complete=found.complete,
-            sample_stats={"lp": found.value[None], "gradient_norm": found.gradient_norm[None]},
+            sample_stats={
+                "lp": found.value[None],
+                "gradient_norm": found.gradient_norm[None],
+                **(
+                    {}
+                    if bool(found.newton_decrement.isnan().all())
+                    else {"newton_decrement": found.newton_decrement[None]}
+                ),
+            },
             fit_stats={"loss": -found.trace} if self.num_steps else {},
         )
         return Draws(density, info, found.theta[None])
@@ -121,11 +134,15 @@ class MAP(Declared):
 
 @dataclass(frozen=True)
 class Modes:
-    """Where members ended: ``theta[C, P]``, ``value[C]`` and ``gradient_norm[C]`` there, Adam's ``trace[C, num_steps]``."""
+    """Where members ended: ``theta[C, P]``, ``value[C]`` and ``gradient_norm[C]`` there, Adam's ``trace[C, num_steps]``.
+
+    ``newton_decrement[C]`` is how far the mode is away, as :func:`bnnzoo.inference.optimise.pathfinder.uphill` says.
+    """
 
     theta: Tensor
     value: Tensor
     gradient_norm: Tensor
+    newton_decrement: Tensor
     trace: Tensor
     num_gradients: int
     num_rejected: int
@@ -144,10 +161,14 @@ def _searched_together(search: Members[MAP], density: LogDensity, context: FitCo
         if _is_search(method)
         else LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
     )
+    decrement = torch.full_like(mode.value, math.nan)
+    if method.polish_steps:
+        mode, decrement = _climbed(density, mode)
     return Modes(
         theta=mode.theta,
         value=mode.value,
         gradient_norm=mode.gradient.norm(dim=1),
+        newton_decrement=decrement,
         trace=found.trace,
         num_gradients=(found.num_steps + mode.num_evaluations) * len(search.members),
         num_rejected=found.num_rejected + mode.num_rejected,
@@ -186,3 +207,18 @@ def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
         return lbfgs(lambda rows: looped(rows, *density.data), theta, method.polish_steps, method.tolerance)
     evaluate = density.value_and_grad.repeated()  # most searches end long before the last step
     return lbfgs(lambda rows: evaluate(rows, *density.data), theta, method.polish_steps, method.tolerance)
+
+
+def _climbed(density: LogDensity, mode: LBFGSResult) -> tuple[LBFGSResult, Tensor]:
+    """Return the modes uphill of where L-BFGS ended, and the distance ``[C]`` that is left.
+
+    In raw units it ends far from the mode, where the line search sees nothing but rounding errors. The joint density of a
+    hierarchy rises without bound, so that nothing is climbed there.
+    """
+    max_steps = 0 if hyperparameter_sites(density) else NEWTON_STEPS
+    ends, decrement = zip(*(uphill(density, row, max_steps) for row in mode.theta), strict=True)
+    theta, left = torch.stack(ends), mode.value.new_tensor(decrement)
+    if torch.equal(theta, mode.theta):
+        return mode, left
+    value, gradient = value_and_grad_over_rows(density, theta)
+    return LBFGSResult(theta, value, gradient, mode.num_evaluations + 1, mode.num_rejected), left

@@ -17,7 +17,7 @@ from bnnzoo.inference.laplace.family import (
     warn_of_joint_mode,
 )
 from bnnzoo.inference.laplace.marginal import over_scales
-from bnnzoo.inference.laplace.refine import climbed, refined
+from bnnzoo.inference.laplace.refine import refined
 
 __all__ = ["Laplace"]
 
@@ -95,8 +95,6 @@ class Laplace(DenseSettings):
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
         modes = find_modes(self, density, context)
         curvature = choose_curvature(self.curvature, density, modes[0].theta, is_exact=True)
-        if curvature == "hessian" and self.map.polish_steps:
-            modes = [climbed(density, mode) for mode in modes]
 
         def around(mode: Mode) -> Gaussian:
             return dense_posterior(self, density, mode, curvature)

@@ -10,31 +10,16 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import Covariance
 from bnnzoo.core.posterior.posterior import Gaussian
-from bnnzoo.inference.laplace.family import LaplaceError, Mode, hierarchical_hint
+from bnnzoo.inference.laplace.family import LaplaceError, Mode
 from bnnzoo.inference.optimise.lbfgs import Evaluate, lbfgs
-from bnnzoo.inference.optimise.pathfinder import uphill
 
-__all__ = ["MODE_TOLERANCE", "STEPS_PER_UPDATE", "climbed", "preconditioned_lbfgs", "refined"]
+__all__ = ["MODE_TOLERANCE", "STEPS_PER_UPDATE", "preconditioned_lbfgs", "refined"]
 
 MODE_TOLERANCE = 1e-4  # largest gradient per posterior sd at a mode, hence also the distance from it in sds
 STEPS_PER_UPDATE = 25  # of L-BFGS with one preconditioner
 MAX_UPDATES = 12
 NEWTON = {torch.float64: 1e-8, torch.float32: 1e-4}
 """Distance from the mode, in posterior sds, at which Newton's iteration ends: what rounding leaves of it."""
-
-
-def climbed(density: LogDensity, mode: Mode) -> Mode:
-    """Return the mode that is uphill from the end of an optimisation, which in raw units may be where the Hessian is indefinite.
-
-    The joint density of a centred hierarchy rises without bound, so that nothing is climbed there.
-    """
-    if hierarchical_hint(density):
-        return mode
-    theta = uphill(density, mode.theta)
-    if torch.equal(theta, mode.theta):
-        return mode
-    value, gradient = density.value_and_grad(theta[None], *density.data)
-    return _at(mode, theta, value[0], gradient[0], 1) if _is_no_lower(value[0], mode) else mode
 
 
 def refined(

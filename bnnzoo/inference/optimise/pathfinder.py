@@ -15,6 +15,7 @@ from bnnzoo.inference.optimise.lbfgs import lbfgs
 
 __all__ = [
     "MAX_ELEMENTS",
+    "NEWTON_STEPS",
     "Frame",
     "Way",
     "at_peak",
@@ -111,14 +112,15 @@ def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
     return _laplace(density, theta) if _has_curvature(density) else None
 
 
-def uphill(density: LogDensity, theta: Tensor) -> Tensor:
-    """Return where Newton's method ends from ``theta[P]``, uphill also where the Hessian is indefinite.
+def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) -> tuple[Tensor, float]:
+    """Return where Newton's method ends from ``theta[P]``, uphill also where the Hessian is indefinite, and its decrement.
 
-    ``theta`` itself where :func:`frames_near` would return None.
+    The decrement is how far away the mode is, in posterior standard deviations: infinite where the Hessian is not negative
+    definite, NaN, with ``theta`` itself, where :func:`frames_near` would return None.
     """
     if not _has_curvature(density):
-        return theta
-    return _newton(density, lambda rows: density.value_and_grad(rows, *density.data), theta)
+        return theta, math.nan
+    return _newton(density, lambda rows: density.value_and_grad(rows, *density.data), theta, max_steps)
 
 
 def _has_curvature(density: LogDensity) -> bool:
@@ -132,7 +134,7 @@ type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 def _way(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Way | None:
     path = _path(evaluate, start)
-    top = _newton(density, evaluate, path[-1])
+    top, _ = _newton(density, evaluate, path[-1])
     best, highest = None, -float("inf")
     for theta in [top, *reversed(path)]:
         frame = _laplace(density, theta)
@@ -180,15 +182,24 @@ def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
     return [*(rising[int(place)] for place in places), end.theta[0]]
 
 
-def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
-    """Return where Newton's method, with eigenvalues by their size and halved steps, ends from ``theta[P]``."""
+def _newton(
+    density: LogDensity, evaluate: _Evaluate, theta: Tensor, max_steps: int = NEWTON_STEPS
+) -> tuple[Tensor, float]:
+    """Return where Newton's method ends from ``theta[P]``, and its decrement.
+
+    Eigenvalues of the Hessian count by their size, and steps are halved until they lead upwards.
+    """
     value, gradient = evaluate(theta[None])
-    for _ in range(NEWTON_STEPS):
-        frame = _laplace(density, theta)
-        if frame is None:
-            break
-        step = frame.root @ (frame.root.mT @ gradient[0])
-        if not float(step @ gradient[0]) > 1e-10:  # nats that another step would gain
+    decrement = math.nan
+    for number in range(max_steps + 1):
+        found = _curvature(density, theta)
+        if found is None:
+            return theta, math.nan
+        frame, is_peak = found
+        slope = frame.root.mT @ gradient[0]
+        decrement = float(slope.norm()) if is_peak else math.inf
+        step = frame.root @ slope
+        if number == max_steps or not float(step @ gradient[0]) > 1e-10:  # nats that another step would gain
             break
         for _ in range(30):
             trial = evaluate((theta + step)[None])
@@ -198,7 +209,7 @@ def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
         else:
             break
         theta, (value, gradient) = theta + step, trial
-    return theta
+    return theta, decrement
 
 
 def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:

@@ -1,8 +1,10 @@
 """The mode, from many starts at once."""
 
 import json
+import math
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import pyro
 import pyro.distributions as dist
@@ -10,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
+from bnnzoo.core.verdict.several_modes import beside_modes
 from bnnzoo.inference import MAP, fit
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
@@ -102,11 +106,11 @@ def test_members_in_a_process_pool() -> None:
     torch.testing.assert_close(apart.theta, together.theta, rtol=1e-6, atol=1e-6)
 
 
-def test_model_is_called_six_times_in_a_thousand_steps() -> None:
+def test_model_is_called_eight_times_in_a_thousand_steps() -> None:
     target = linear_gaussian()
     model = Counting(target.model)
     fit(model, MAP(num_steps=1000), *target.data)
-    assert model.calls <= 6  # twice to be remembered
+    assert model.calls <= 8  # twice to be remembered, and for a Hessian
 
 
 def test_leaves_global_state_alone_and_is_reproducible() -> None:
@@ -153,3 +157,55 @@ def test_refuses_batches_of_a_model_without_rows() -> None:
 
     with pytest.raises(ValueError, match="no argument of the model has one row for each of its 1 observations"):
         fit(model, MAP(batch_size=2), torch.zeros(4))
+
+
+def line(year: Tensor, income: Tensor) -> None:
+    """A line through years since Christ and incomes in dollars."""
+    a, b = pyro.sample("a", dist.Normal(0.0, 1e6)), pyro.sample("b", dist.Normal(0.0, 1e4))
+    s = pyro.sample("s", dist.HalfNormal(1e4))
+    with pyro.plate("rows", len(year)):
+        pyro.sample("income", dist.Normal(a + b * year, s), obs=income)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_in_raw_units_the_mode_is_reached(dtype: torch.dtype) -> None:
+    """Where L-BFGS ends the slope is 19 in single precision, of 500, and the gradient no larger than elsewhere."""
+    year = torch.linspace(1950, 2020, 60, dtype=torch.float64)
+    income = 500 * (year - 1950) + 20_000 + 3000 * torch.randn(60, generator=torch.Generator().manual_seed(0)).double()
+    posterior = fit(line, MAP(), year, income, dtype=dtype)
+    design = torch.stack([torch.ones(60, dtype=torch.float64), year], 1)
+    noise = float(posterior.draws()[0, 0, 2].double().exp())
+    precision = design.mT @ design / noise**2 + torch.diag(torch.tensor([1e-12, 1e-8], dtype=torch.float64))
+    wanted = torch.linalg.solve(precision, design.mT @ income / noise**2)
+    sd = torch.linalg.inv(precision).diagonal().sqrt()
+    assert float(((posterior.draws()[0, 0, :2].double() - wanted) / sd).abs().max()) < 0.02
+    assert float(posterior.info.sample_stats["newton_decrement"]) < 0.1
+
+
+def test_a_hierarchy_without_a_joint_mode_is_said_to_have_none() -> None:
+    y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+
+    def schools(y: Tensor) -> None:
+        mu, tau = pyro.sample("mu", dist.Normal(0.0, 5.0)), pyro.sample("tau", dist.HalfCauchy(5.0))
+        with pyro.plate("schools", 8):
+            pyro.sample("y", dist.Normal(pyro.sample("theta", dist.Normal(mu, tau)), 12.0), obs=y)
+
+    with pytest.warns(JointModeWarning, match=r"no maximum: .* depends on tau, .* use HierarchicalLaplace\(\)"):
+        posterior = fit(schools, MAP(), y)
+    assert float(posterior.info.sample_stats["newton_decrement"]) == float("inf")
+
+
+def test_a_search_that_ends_beside_the_mode_says_so() -> None:
+    target = linear_gaussian()
+    found = fit(target.model, MAP(), *target.data)
+    assert not list(beside_modes(found))
+    stats = {"newton_decrement": torch.tensor([[0.01, 2.5]])}
+    (trouble,) = beside_modes(replace(found, info=replace(found.info, sample_stats=stats)))
+    assert trouble.kind is NotConvergedWarning
+    assert (
+        "ended at a point 2.50 posterior standard deviations from the mode. Write a larger num_steps (now"
+        in trouble.message
+    )
+    stats = {"newton_decrement": torch.tensor([[math.inf]])}
+    (trouble,) = beside_modes(replace(found, info=replace(found.info, sample_stats=stats)))
+    assert "a point that is no maximum: the density curves upwards there" in trouble.message
