@@ -121,7 +121,7 @@ def folds_of_network(number: int) -> dict[str, Any]:
     model = bz.models.supervised(net, bz.priors.fan_in(1.0), bz.likelihoods.gaussian())
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(300, 8, generator=generator)
-    y = x[:, :2].sin().sum(1, keepdim=True) + 0.3 * torch.randn(300, 1, generator=generator)
+    y = x[:, :2].sin().sum(1) + 0.3 * torch.randn(300, generator=generator)
     method = bz.MeanFieldVI(num_steps=1000)
     bz.fit(model, method, x, y, progress=False)  # compile
     began = time.process_time()

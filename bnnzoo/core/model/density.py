@@ -198,8 +198,12 @@ class LogDensity(ParameterSpace):
         """Whether what is made of the model's function is shared with other fits."""
         return self.kind is not None and type(self) is LogDensity  # others may hold values of one fit
 
+    @cached_property
+    def _own(self) -> Kind:
+        return Kind()
+
     def shared[T](self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return what is made of the model's function for all data of one shape, made anew unless this is one of many fits.
+        """Return what is made of the model's function once for this density, or for all of the same kind.
 
         What is made takes the data as arguments: those of this density are those of one fit.
 
@@ -210,7 +214,7 @@ class LogDensity(ParameterSpace):
         make : callable
         """
         if self.kind is None or not self.is_one_of_many:
-            return make()
+            return self._own.shared(key, make)
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
     def over_points[T](

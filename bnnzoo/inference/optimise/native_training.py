@@ -82,9 +82,9 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
             if run.observe is None or isinstance(run.observe, SeesChunks):
                 if run.observe is not None:
                     run.observe.see(seen + 1, iterates)
-                while show.due <= seen + len(table):
-                    show(show.due, value[:, show.due - seen - 1])
-                seen += len(table)
+                first, seen = seen + 1, seen + len(table)
+                while show.due <= seen:
+                    show(show.due, value[:, show.due - first])
                 continue
             for place, column in enumerate(value.unbind(1)):
                 ends = bool(run.observe(seen + 1, iterates[:, place].clone(), column))

@@ -11,6 +11,7 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.settings import check_settings
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import ENGINES, Lowered
 from bnnzoo.engine.reports import ran_as
@@ -119,16 +120,14 @@ def train(
 
     run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name, shared)
     steps = Steps(source, noise, streams.shared)
-    first = steps.first
     context.progress.start("Compiling", 1)
-    one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
-    traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
     native = None
-    pays = context.engine == "auto" and over_all_fits(num_steps) > traced.worth_compiling_after
+    pays = context.engine == "auto" and over_all_fits(num_steps) >= NATIVE_PAYS_FROM
     if (pays or context.engine == "native") and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
-        native = native_members(run, first, same_rows)
+        native = native_members(run, steps.first, same_rows)
     if native is None:
+        one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
         return _trained_in_batch(run, one_step, steps)
     ran_as("native")
     return trained_natively(native, run, steps)

@@ -246,8 +246,9 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
     bound, weights = method.bound(density, family), method.kl_weights(density.num_data)
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
     average = IterateAverage(method.window, method.steps)
+    of_all_searches = replace(method, num_steps=method.default_steps, kl_annealing=0.0)
     found = train(
-        _objective(bound, family, method.entropy_weight, method.num_particles, (method, family)),
+        _objective(bound, family, method.entropy_weight, method.num_particles, (of_all_searches, family)),
         Adam(method.learning_rate, clip=restarts.clip),
         schedule_named(method.schedule),
         batches_of(method.batch_size),

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +17,9 @@ from torch import Tensor
 import bnnzoo as bz
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.engine import cores, lowered
+from bnnzoo.engine import cores
+from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.chunks import Inner, inner_graph
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
 from bnnzoo.inference.optimise.feed import Feed
@@ -65,7 +69,7 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
             return made[0]
 
         with monkeypatch.context() as patch:
-            patch.setattr(lowered, "COMPILE_SECONDS", 1.5e-3)  # two steps or more, and fewer than any run here
+            patch.setattr(train.__module__ + ".NATIVE_PAYS_FROM", 1)
             patch.setattr(train.__module__ + ".native_members", make)
             found = trained(*args, **settings)
         assert len(made) == 1
@@ -379,8 +383,8 @@ def test_memory_of_what_steps_are_given() -> None:
     ids=lambda method: type(method).__name__,
 )
 def test_methods_find_what_they_find_in_the_batch(method, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found() -> Tensor:
-        return bz.fit(TARGET.model, method, *TARGET.data, progress=False).draws()
+    def found(engine: Engine) -> Tensor:
+        return bz.fit(TARGET.model, method, *TARGET.data, progress=False, engine=engine).draws()
 
     made: list[NativeMembers] = []
     whole = NativeMembers.__init__
@@ -389,8 +393,34 @@ def test_methods_find_what_they_find_in_the_batch(method, monkeypatch: pytest.Mo
         whole(members, *args, **settings)
         made.append(members)
 
-    wanted = found()
+    wanted = found("graph")
     monkeypatch.setattr(NativeMembers, "__init__", counted)
-    monkeypatch.setattr(lowered, "COMPILE_SECONDS", 2e-3)
-    torch.testing.assert_close(found(), wanted, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(found("native"), wanted, rtol=1e-7, atol=1e-7)
     assert made and all(each.chunk.how == "compiled" for each in made)
+
+
+def test_a_fit_of_default_length_runs_in_native_code_and_a_trial_does_not() -> None:
+    """A second fit takes a fraction of a batch's time, and a first one, compiled, no more."""
+    engines = [bz.fit(TARGET.model, bz.MAP(num_steps=n), *TARGET.data).info.engine for n in (1000, 100)]
+    assert [each.engine for each in engines] == ["native", "graph"]
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
+def test_searches_of_one_fit_share_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second search, of other length, of variational inference is traced no more."""
+    gradients: list[Inner | None] = []
+
+    def traced(*args: Any, **settings: Any) -> Inner | None:
+        gradients.append(inner_graph(*args, **settings))
+        return gradients[-1]
+
+    monkeypatch.setattr(native_training, "inner_graph", traced)
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def separated(x: Tensor, y: Tensor) -> None:
+        slopes = pyro.sample("slopes", dist.Normal(torch.zeros(6), 3.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Bernoulli(logits=x @ slopes), obs=y)
+
+    posterior = bz.fit(separated, bz.MeanFieldVI(), x, (x.sum(1) > 0).double(), progress=False)
+    assert posterior.info.config["num_steps"] > 500 and len(gradients) == 1
