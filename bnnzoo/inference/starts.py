@@ -29,6 +29,7 @@ __all__ = [
     "refuse_not_finite",
     "spread_starts",
     "starting_points",
+    "starts_of_model",
     "variances_of_start",
 ]
 
@@ -89,7 +90,7 @@ def evaluated_starts(
 ) -> Evaluated:
     """Return what :func:`starting_points` does, with the density and the gradient evaluated there."""
     if start is None:
-        found = _from_model(num_chains, density, context, traced)
+        found = starts_of_model(num_chains, density, context, traced=traced)
         return moved_inwards(found, density, traced=traced) if trains else found
     if isinstance(start, nn.Module | Mapping):
         weights = start.state_dict() if isinstance(start, nn.Module) else start
@@ -144,14 +145,19 @@ def variances_of_start(start: Start, num_chains: int) -> Tensor | None:
     return found.median(0).values.expand(num_chains, -1)
 
 
-def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:
-    """Draw starts until the density is finite at all of them; only those at which it is not are drawn again."""
+def starts_of_model(
+    num_chains: int, density: LogDensity, context: FitContext, *batch: Any, traced: bool = False
+) -> Evaluated:
+    """Draw starts until the density is finite at all of them; only those at which it is not are drawn again.
+
+    It is evaluated at the mini-batch ``*batch``, by default at all rows.
+    """
     again = (_fresh(density, num_chains, context.seed, attempt) for attempt in range(1, MAX_ATTEMPTS))
-    found = context.starts_of(density, num_chains)
+    found = None if batch else context.starts_of(density, num_chains)
     if found is None:
         theta = density.init(num_chains, context.seed).to(dtype=density.dtype, device=density.device)
-        found = _evaluated(theta, density, traced)
-    return _drawn_again(found, again, density, traced)
+        found = _evaluated(theta, density, traced, *batch)
+    return _drawn_again(found, again, density, traced, *batch)
 
 
 def spread_starts(density: LogDensity, count: int, seed: int) -> Tensor:
@@ -242,7 +248,9 @@ def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: boo
     return _drawn_again(_evaluated(theta, density, traced), again, density, traced)
 
 
-def _drawn_again(found: Evaluated, again: Iterable[Tensor], density: LogDensity, traced: bool) -> Evaluated:
+def _drawn_again(
+    found: Evaluated, again: Iterable[Tensor], density: LogDensity, traced: bool, *batch: Any
+) -> Evaluated:
     """Replace the points ``[C, P]`` at which the density is not finite, or a cliff, by the next ones of ``again``."""
     for others in again:
         bad = ~_usable(found)
@@ -250,7 +258,7 @@ def _drawn_again(found: Evaluated, again: Iterable[Tensor], density: LogDensity,
             return found
         theta = found.theta.clone()
         theta[bad] = others.to(theta)[bad]
-        new = _evaluated(theta, density, traced)
+        new = _evaluated(theta, density, traced, *batch)
         found = _chosen(bad & (_usable(new) | ~_finite(found)), new, found)
     refuse_not_finite(found.theta, _finite(found), density)
     return found

@@ -1,58 +1,155 @@
-"""``fit(engine=...)`` for methods that train: the same posterior however the arithmetic is run, and by the engine asked for."""
+"""Every method by every engine, on three models and in both precisions: the same draws however the arithmetic is run."""
 
+from functools import cache
 from typing import Any
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from torch import Tensor, nn
 
 import bnnzoo as bz
+from bnnzoo import inference
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.lowered import Lowered, Specialized
-from bnnzoo.testing import linear_gaussian
 from tests.helpers.executors import InProcess
+from tests.helpers.methods import METHODS as ALL
 
-TARGET = linear_gaussian()
-X = torch.linspace(-2, 2, 30, dtype=torch.float64)[:, None]
-NETWORK = bz.models.supervised(
-    bz.models.mlp(1, hidden=(4,)), prior=bz.priors.fan_in(1.0), likelihood=bz.likelihoods.gaussian(0.2)
-)
-MODELS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
-    "linear": (TARGET.model, TARGET.data),
-    "network": (NETWORK, (X, torch.sin(2 * X[:, 0]))),
-}
+CHAINS: dict[str, Any] = {"num_chains": 2, "num_warmup": 8, "num_draws": 6}
+STOCHASTIC = CHAINS | {"optimise_steps": 20}
+STEPS = {"num_steps": 40}
 METHODS: dict[str, Any] = {
-    "MAP": bz.MAP(num_steps=60),
-    "MeanFieldVI": bz.MeanFieldVI(num_steps=60),
-    "FullRankVI": bz.FullRankVI(num_steps=60),
-    "DeepEnsemble": bz.DeepEnsemble(num_members=2, num_steps=60),
-    "SWAG": bz.SWAG(num_steps=60),
-    "Laplace": bz.Laplace(),
+    "HMC": inference.HMC(**CHAINS),
+    "NUTS": inference.NUTS(**CHAINS, max_tree_depth=4),
+    "ChEESHMC": inference.ChEESHMC(**CHAINS),
+    "MAMS": inference.MAMS(**CHAINS),
+    "MCLMC": inference.MCLMC(**CHAINS),
+    "Tempered": inference.Tempered(inference.HMC(**CHAINS), num_temperatures=3),
+    "SGLD": inference.SGLD(**STOCHASTIC, steps_per_draw=3),
+    "PSGLD": inference.PSGLD(**STOCHASTIC, steps_per_draw=3),
+    "SGHMC": inference.SGHMC(**STOCHASTIC, steps_per_draw=3),
+    "StochasticMCLMC": inference.StochasticMCLMC(**STOCHASTIC),
+    "CyclicalSGMCMC": inference.CyclicalSGMCMC(num_chains=2, num_cycles=2, num_draws=6, optimise_steps=20),
+    "MAP": inference.MAP(**STEPS),
+    "DeepEnsemble": inference.DeepEnsemble(num_members=2, **STEPS),
+    "SWAG": inference.SWAG(**STEPS),
+    "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(**STEPS)),
+    "MixtureOf": inference.MixtureOf(inference.Laplace(), num_members=2),
+    "MeanFieldVI": inference.MeanFieldVI(**STEPS),
+    "LowRankVI": inference.LowRankVI(**STEPS),
+    "FullRankVI": inference.FullRankVI(**STEPS),
+    "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=20), num_layers=2, num_hidden=4, num_steps=20),
+    "SVI": inference.SVI(**STEPS),
+    "SubsetVI": inference.SubsetVI(vi=inference.MeanFieldVI(**STEPS)),
+    "LastLayerVI": inference.LastLayerVI(vi=inference.MeanFieldVI(**STEPS)),
+    "MCDropout": inference.MCDropout(**STEPS),
+    "ConcreteDropout": inference.ConcreteDropout(**STEPS),
+    "Pathfinder": inference.Pathfinder(num_paths=2),
+    "Laplace": inference.Laplace(),
+    "HierarchicalLaplace": inference.HierarchicalLaplace(),
+    "DiagonalLaplace": inference.DiagonalLaplace(),
+    "LowRankLaplace": inference.LowRankLaplace(2),
+    "SubsetLaplace": inference.SubsetLaplace(),
+    "KFACLaplace": inference.KFACLaplace(),
+    "LastLayerLaplace": inference.LastLayerLaplace(),
 }
+SENSITIVE = {"Pathfinder", "LastLayerVI", "SubsetVI"}
+"""A path of L-BFGS over a network's posterior, and Adam from a mode, where gradients that it divides by their size are rounding."""
+
+ON_NETWORKS = {"KFACLaplace", "LastLayerLaplace", "LastLayerVI", "MCDropout", "ConcreteDropout"}
+
+generator = torch.Generator().manual_seed(0)
+X = torch.randn(30, 2, generator=generator, dtype=torch.float64)
+Y = X @ X.new_tensor([1.0, -1.0]) + 0.3 * torch.randn(30, generator=generator, dtype=torch.float64)
+GROUP = torch.arange(30) % 5
 
 
-CASES = [(name, model) for name in METHODS for model in MODELS if (name, model) != ("FullRankVI", "linear")]
-"""All but one, which starts at its optimum: Adam divides gradients by their size, and there they are rounding error."""
+def linear(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(x.new_zeros(2), 2.0).to_event(1))
+    s = pyro.sample("s", dist.HalfNormal(x.new_ones(())))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(x @ b, s), obs=y)
 
-WITHIN = {"Laplace": 1e-6, "MAP": 1e-7, "SWAG": 1e-7}
-"""Laplace's modes are found to a tolerance, within which rounding decides where the iteration ends; and a weight behind a unit
-that is never active has no gradient but that of its prior, which Adam divides by its size."""
+
+def hierarchy(x: Tensor, group: Tensor, y: Tensor) -> None:
+    """A slope that has no value below zero, where points are rejected."""
+    mu, tau = pyro.sample("mu", dist.Normal(x.new_zeros(()), 2.0)), pyro.sample("tau", dist.HalfNormal(x.new_ones(())))
+    with pyro.plate("groups", 5):
+        a = pyro.sample("a", dist.Normal(mu, tau))
+    b = pyro.sample("b", dist.Normal(x.new_ones(()), 0.5))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(a[group] + b.sqrt() * x[:, 0], 0.5), obs=y)
 
 
-def fitted(name: str, model: str, engine: str, dtype: torch.dtype, executor: InProcess | None = None) -> Any:
+def network(*dropout: nn.Module) -> Any:
+    net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), *dropout, nn.Linear(4, 1))
+    return bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.gaussian(0.3))
+
+
+MODELS: dict[str, tuple[Any, tuple[Tensor, ...]]] = {
+    "linear": (linear, (X, Y)),
+    "network": (network(), (X, Y)),
+    "hierarchy": (hierarchy, (X, GROUP, Y)),
+}
+WITH_DROPOUT = network(nn.Dropout(0.2))
+
+CASES = [
+    (name, model, dtype, engine)
+    for name in METHODS
+    for model in MODELS
+    for dtype in (torch.float64, torch.float32)
+    for engine in ("native", "python")
+    if model == "network" or name not in ON_NETWORKS
+]
+
+
+def by_default(number: int, name: str, model: str, dtype: torch.dtype, engine: str) -> bool:
+    """Each method once, natively and in double precision, in turn on one of the models; a flow takes the compiler longest."""
+    models = ["network"] if name in ON_NETWORKS else [*MODELS]
+    return (model, dtype, engine) == (models[number % len(models)], torch.float64, "native") and name != "FlowVI"
+
+
+MARKED = [
+    case if by_default(list(METHODS).index(case[0]), *case) else pytest.param(*case, marks=pytest.mark.slow)
+    for case in CASES
+]
+
+
+def moved(data: Tensor) -> Tensor:
+    """Move every number to the next one that there is."""
+    return torch.nextafter(data, data.new_tensor(torch.inf)) if data.is_floating_point() else data
+
+
+@cache
+def drawn(name: str, model: str, dtype: torch.dtype, engine: Any, is_moved: bool = False) -> Tensor:
+    """Return draws, after a look at what ran; ``is_moved`` moves the data by one in the last place."""
     function, data = MODELS[model]
-    data = tuple(each.to(dtype) for each in data)
-    settings: Any = {"seed": 2, "dtype": dtype, "engine": engine, "executor": executor, "progress": False}
-    return bz.fit(function, METHODS[name], *data, **settings)
+    data = tuple(each.to(dtype) if each.is_floating_point() else each for each in data)
+    data = tuple(map(moved, data)) if is_moved else data
+    function = WITH_DROPOUT if name.endswith("Dropout") else function
+    found = bz.fit(function, METHODS[name], *data, seed=2, dtype=dtype, engine=engine, progress=False)
+    assert found.info.engine is None or found.info.engine.engine == engine
+    return found.draws(None if isinstance(found, Draws) else 5).double()
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # sixty steps are too few
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("name", "model"), CASES)
-def test_engines_end_at_the_same_posterior(name: str, model: str, dtype: torch.dtype) -> None:
-    fits = [fitted(name, model, engine, dtype) for engine in ("native", "graph", "python")]
-    native, graph, python = (fit.draws(5 if fit.info.sampling == "iid" else None) for fit in fits)
-    within = WITHIN.get(name, 1e-8) if dtype is torch.float64 else 5e-3
-    torch.testing.assert_close(native, graph, rtol=within, atol=within)
-    torch.testing.assert_close(python, graph, rtol=within, atol=within)
+def test_the_table_has_every_method() -> None:
+    assert METHODS.keys() == ALL.keys()
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of runs as short as these
+@pytest.mark.parametrize(("name", "model", "dtype", "engine"), MARKED)
+def test_draws_are_those_of_the_graph(name: str, model: str, dtype: torch.dtype, engine: str) -> None:
+    """To 1e-8, in single precision to 1e-4; or no further apart than the graph's own where its data differ in the last place.
+
+    Rounding grows along a trajectory, and a search along a flat direction ends where rounding says.
+    """
+    found, wanted = drawn(name, model, dtype, engine), drawn(name, model, dtype, "graph")
+    assert found.shape == wanted.shape and bool(wanted.isfinite().all())
+    apart = float((found - wanted).abs().max())
+    if apart > (1e-8 if dtype == torch.float64 else 1e-4):
+        assert apart < 100 * float((drawn(name, model, dtype, "graph", is_moved=True) - wanted).abs().max())
+        assert dtype == torch.float32 or name in SENSITIVE or apart < 1e-4
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
@@ -62,7 +159,7 @@ def test_engines_end_at_the_same_posterior(name: str, model: str, dtype: torch.d
     [("MAP", None), ("MeanFieldVI", None), ("DeepEnsemble", None), ("DeepEnsemble", InProcess())],
 )
 def test_training_runs_by_the_engine_asked_for_and_says_so(
-    name: str, executor: InProcess | None, engine: str, monkeypatch: pytest.MonkeyPatch
+    name: str, executor: InProcess | None, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here, and for each member by itself on an executor."""
     hows: set[str] = set()
@@ -74,7 +171,8 @@ def test_training_runs_by_the_engine_asked_for_and_says_so(
         return made
 
     monkeypatch.setattr(Lowered, "specialize", seen)
-    info = fitted(name, "linear", engine, torch.float64, executor).info
+    posterior = bz.fit(linear, METHODS[name], X, Y, seed=2, engine=engine, executor=executor, progress=False)
+    info = posterior.info
     assert info.engine.engine == engine and info.engine.running > 0
     assert info.engine.tracing + info.engine.compiling == pytest.approx(info.compiling)
     assert hows == {"eager"} if engine == "python" else "eager" not in hows

@@ -223,18 +223,17 @@ class Kronecker(Stored):
         return sum(scale.numel() for _, _, scale in self.blocks)
 
     def sqrt_matmul(self, noise: Tensor) -> Tensor:
-        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
-        parts = self._split(noise)
-        rotated = [
-            left @ (scale * part) @ right.mT for (left, right, scale), part in zip(self.blocks, parts, strict=True)
-        ]
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``.
+
+        The root is the symmetric one, so that draws do not depend on the signs of eigenvectors, which rounding decides.
+        """
+        parts = zip(self.blocks, self._split(noise), strict=True)
+        rotated = [left @ (scale * (left.mT @ part @ right)) @ right.mT for (left, right, scale), part in parts]
         return torch.cat([part.flatten(-2) for part in rotated], -1)
 
     def sqrt_rmatmul(self, x: Tensor) -> Tensor:
-        """Return ``[..., R]``, the transposed square root times ``x[..., P]``."""
-        parts = zip(self.blocks, self._split(x), strict=True)
-        rotated = [scale * (left.mT @ part @ right) for (left, right, scale), part in parts]
-        return torch.cat([part.flatten(-2) for part in rotated], -1)
+        """Return the transposed square root, which is the root itself, times ``x[..., P]``."""
+        return self.sqrt_matmul(x)
 
     def logdet(self) -> Tensor:
         """Return the log determinant ``[]``."""

@@ -25,6 +25,9 @@ SMALLEST_RATE, PART_OF_STABLE = 1e-12, 0.25
 SMALLEST_SHARE = 0.1
 """Of the posterior's variance, that the iterates are expected to have at the default learning rate."""
 
+FLAT = 1e-10
+"""Prior precision, as a part of the gradients' total variance, below which a parameter counts as one without a prior."""
+
 MAX_ROWS, MAX_ELEMENTS = 256, 2**23
 """Observations whose gradients are compared, and entries of the matrix that holds them."""
 
@@ -132,7 +135,7 @@ def posterior_rate(
     total = float(deviations.square().sum())
     if not total:
         return float("inf")
-    precision = prior_precision(density, theta).clamp(min=torch.finfo(theta.dtype).tiny)
+    precision = prior_precision(density, theta).clamp(min=FLAT * total)
     spectrum = torch.linalg.eigvalsh((deviations / precision) @ deviations.mT).clamp(min=0.0)
     effective = float((spectrum / (1 + spectrum)).nan_to_num(1.0).sum())
     return 2 * (1 - momentum) * batch_size * effective / total

@@ -74,3 +74,13 @@ def test_transposed_square_root_gives_the_variance_of_linear_functions() -> None
     for covariance in (kronecker, low_rank, precision, dense, embedded, Diagonal(torch.rand(6, generator=generator))):
         root = covariance.sqrt_rmatmul(x)
         torch.testing.assert_close(root @ root.mT, x @ covariance.dense() @ x.mT)
+
+
+def test_draws_of_a_kronecker_covariance_do_not_depend_on_signs_of_eigenvectors() -> None:
+    """Which of two signs an eigenvector has is a matter of rounding, and of the engine."""
+    generator = torch.Generator().manual_seed(4)
+    left, right = (torch.linalg.qr(torch.randn(n, n, generator=generator))[0] for n in (3, 2))
+    scale, noise = torch.rand(3, 2, generator=generator) + 0.5, torch.randn(7, 6, generator=generator)
+    own = Kronecker(((left, right, scale),))
+    other = Kronecker(((left * torch.tensor([1.0, -1.0, -1.0]), right * torch.tensor([-1.0, 1.0]), scale),))
+    torch.testing.assert_close(own.sqrt_matmul(noise), other.sqrt_matmul(noise))

@@ -15,7 +15,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, SWAG, MultiSWAG, fit
-from bnnzoo.inference.ensembles.gradient_noise import posterior_rate
+from bnnzoo.inference.ensembles.gradient_noise import posterior_rate, prior_precision
 from bnnzoo.inference.ensembles.moments import IterateMoments
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.objectives import log_joint_objective
@@ -278,3 +278,21 @@ def test_a_default_batch_that_cuts_what_is_no_row_is_told_as_such() -> None:
         ModelError, match=r"SWAG, whose default is batch_size=2 here, cuts the rows of the model's arguments"
     ):
         fit(schools, SWAG(), torch.linspace(-3, 28, 8))
+
+
+def test_a_hierarchy_whose_prior_curves_upwards_has_a_rate() -> None:
+    """Where an effect is far out in the tail of its prior, eigenvalues of a matrix that overflows had ended the fit."""
+
+    def model(group: Tensor, y: Tensor) -> None:
+        tau = pyro.sample("tau", dist.HalfNormal(1.0))
+        with pyro.plate("groups", 5):
+            effect = pyro.sample("effect", dist.StudentT(1.0, 0.0, 0.1 * tau))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(effect[group], 0.5), obs=y)
+
+    group = torch.arange(30) % 5
+    y = 2.0 * (group - 2.0) + torch.linspace(-0.5, 0.5, 30)
+    density = build_density(model, group, y)
+    theta = torch.tensor([0.0, -4.0, -2.0, 0.0, 2.0, 4.0])
+    rate = posterior_rate(density, theta, 10, 0.9, MemberStreams(0, range(1)))
+    assert float(prior_precision(density, theta).min()) < 0 < rate < 1

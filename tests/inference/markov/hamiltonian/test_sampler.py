@@ -41,32 +41,6 @@ def of_widths() -> LogDensity:
     return build_density(widths, dtype=torch.float64)
 
 
-def schools(sigma: Tensor, y: Tensor) -> None:
-    """A hierarchy whose Cholesky factor fails for half of the correlations that are proposed."""
-    mu, tau = pyro.sample("mu", dist.Normal(0.0, 5.0)), pyro.sample("tau", dist.HalfCauchy(5.0))
-    rho = pyro.sample("rho", dist.Normal(0.0, 0.4))
-    covariance = torch.eye(8, dtype=y.dtype) + rho * torch.ones(8, 8, dtype=y.dtype)
-    effects = pyro.sample("effects", dist.MultivariateNormal(torch.zeros(8, dtype=y.dtype), covariance))
-    with pyro.plate("schools", 8):
-        pyro.sample("y", dist.Normal(mu + tau * effects, sigma), obs=y)
-
-
-def network(x: Tensor, y: Tensor) -> None:
-    w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
-    v = pyro.sample("v", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
-    with pyro.plate("data", len(x)):
-        pyro.sample("y", dist.Normal((x[:, None] * w).tanh() @ v, 0.3), obs=y)
-
-
-def models(dtype: torch.dtype) -> dict[str, LogDensity]:
-    x = torch.linspace(-2, 2, 20, dtype=dtype)
-    y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=dtype)
-    sigma = torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], dtype=dtype)
-    linear = TARGET.model, *(value.to(dtype) for value in TARGET.data)
-    found = {"linear": linear, "network": (network, x, x.sin()), "hierarchy": (schools, sigma, y)}
-    return {name: build_density(*args, dtype=dtype) for name, args in found.items()}
-
-
 def chains(engine: Any = "graph", num_chains: int = 2, first_chain: int = 0, **settings: Any) -> HamiltonianChains:
     kernel = settings.pop("kernel", KERNELS["NUTS"])
     target = settings.pop("target", None) or density()
@@ -105,21 +79,6 @@ def test_every_engine_draws_the_same(name: str, mass: Any, engine: str, monkeypa
     assert native.fleet.how == "compiled" and other.fleet.how == {"graph": "traced", "python": "eager"}[engine]
     torch.testing.assert_close(other.draws, native.draws, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(other.stats, native.stats, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("model", ["network", "hierarchy"])
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
-def test_engines_agree_on_networks_and_where_points_are_rejected(model: str, dtype: torch.dtype) -> None:
-    """In single precision rounding grows faster: a few draws are the same, and then both are draws."""
-    how: dict[str, Any] = {"target": models(dtype)[model], "num_warmup": 0, "num_draws": 10, "step_size": 0.2}
-    how["kernel"] = NUTSKernel(5)
-    graph, other = (
-        finished(chains(engine, **how)) for engine in ("graph", "native" if model == "network" else "python")
-    )
-    few = 10 if dtype == torch.float64 else 3
-    accuracy = 1e-6 if dtype == torch.float64 else 1e-2
-    torch.testing.assert_close(graph.draws[:, :few], other.draws[:, :few], rtol=accuracy, atol=accuracy)
-    assert model == "network" or graph.num_rejected > 0
 
 
 @pytest.mark.parametrize("engine", ["native", "graph"])

@@ -1,5 +1,6 @@
 """Runs of stochastic-gradient chains: settings, starts, thinning, schedules, executors, and what is refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -15,6 +16,7 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
+from bnnzoo.inference.markov.stochastic import starts
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
 from bnnzoo.inference.markov.stochastic.dynamics import Measured
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
@@ -24,7 +26,9 @@ from bnnzoo.inference.markov.stochastic.starts import optimised_starts
 from bnnzoo.inference.markov.stochastic.stochastic_program import Units
 from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of, rows_of_batch, steps_between_draws
 from bnnzoo.inference.markov.stochastic.tuning import adopted
+from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
+from bnnzoo.inference.optimise.train import train
 from bnnzoo.testing import linear_gaussian, skewed
 from tests.helpers.executors import InProcess
 
@@ -284,3 +288,30 @@ def test_a_chain_that_is_taken_back_leaves_in_the_opposite_direction() -> None:
     draw_once(chains)
     assert float(before[1].abs().min()) > 0.0
     assert torch.equal(chains.fleet.moving.carried[0][1], -before[1])
+
+
+def holed(x: Tensor) -> None:
+    """Half of the usual starts are where nothing can be evaluated, and halving them leads nowhere else."""
+    z = pyro.sample("z", dist.Normal(1.0, 0.5))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(z.sqrt(), 1.0), obs=x)
+
+
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_chains_begin_where_the_model_can_be_evaluated(batch_size: int | None) -> None:
+    method = SGLD(num_chains=8, num_warmup=5, num_draws=5, optimise_steps=30, batch_size=batch_size)
+    posterior = fit(holed, method, torch.ones(20), progress=False)
+    assert bool((posterior.draws() > 0).all())
+
+
+def test_a_chain_trained_into_a_hole_begins_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def into_hole(*args: Any, **settings: Any) -> Trained:
+        found = train(*args, **settings)
+        trace = found.trace.clone()
+        trace[0, -1] = torch.nan
+        return replace(found, params=-found.params, last_good=torch.ones_like(found.params), trace=trace)
+
+    monkeypatch.setattr(starts, "train", into_hole)
+    density = build_density(holed, torch.ones(20))
+    theta = starts.optimised_starts(SGLD(num_chains=3, optimise_steps=30), density, FitContext())
+    assert float(theta[0]) == 1.0 and bool((theta[1:] < 0).all())
