@@ -55,7 +55,7 @@ METHODS: dict[str, Any] = {
     "LastLayerLaplace": inference.LastLayerLaplace(),
 }
 SENSITIVE = {"Pathfinder", "LastLayerVI", "SubsetVI"}
-"""A path of L-BFGS over a network's posterior, and Adam from a mode, where gradients that it divides by their size are rounding."""
+"""A path of L-BFGS over a network's posterior; Adam from a mode, where it divides rounding errors by their size."""
 
 ON_NETWORKS = {"KFACLaplace", "LastLayerLaplace", "LastLayerVI", "MCDropout", "ConcreteDropout"}
 
