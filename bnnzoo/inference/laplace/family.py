@@ -116,8 +116,12 @@ class Mode:
     found: Draws
 
 
-def find_modes(method: LaplaceMethod, density: LogDensity, context: FitContext) -> Sequence[Mode]:
+def find_modes(
+    method: LaplaceMethod, density: LogDensity, context: FitContext, *, refines: bool = False
+) -> Sequence[Mode]:
     """Run ``method.map`` and return the modes that its members found, highest density first.
+
+    A method that ``refines`` a mode itself, by Newton's iteration, is spared the polish of one that was reached by it.
 
     Raises
     ------
@@ -125,6 +129,8 @@ def find_modes(method: LaplaceMethod, density: LogDensity, context: FitContext) 
         If the optimisation was interrupted: a Gaussian away from the mode approximates nothing.
     """
     search, modes = _from_the_best(method.map, density, context)
+    if refines and search is not method.map:
+        search = replace(search, polish_steps=0)
     found = search.run(density, context)
     if not found.info.complete:
         raise KeyboardInterrupt(f"{type(method).__name__} was interrupted before the mode was found.")

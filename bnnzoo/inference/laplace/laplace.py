@@ -93,7 +93,7 @@ class Laplace(DenseSettings):
 
     def _at_joint_mode(self, density: LogDensity, context: FitContext) -> Gaussian:
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
-        modes = find_modes(self, density, context)
+        modes = find_modes(self, density, context, refines=self.curvature is None)
         curvature = choose_curvature(self.curvature, density, modes[0].theta, is_exact=True)
 
         def around(mode: Mode) -> Gaussian:
