@@ -19,7 +19,8 @@ NEW_DATA_NAMES: Mapping[str, str] = {
 """Names of groups for new data, by those for training data."""
 
 ROW_GROUPS = ("conditional", *NEW_DATA_NAMES.values())
-GROUPS = ("posterior", "weights", "log_prior", "sample_stats", "fit_stats", *ROW_GROUPS)
+LATENT_GROUPS = ("posterior", "weights", "log_prior", "sample_stats", "fit_stats")
+GROUPS = (*LATENT_GROUPS, *ROW_GROUPS)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import Prediction
-from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
+from bnnzoo.predictive.kept import LATENT_GROUPS, ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import PosteriorDraws, draw, latent_groups
 from bnnzoo.predictive.left_out import completed
@@ -260,6 +260,8 @@ class _Options(NamedTuple):
 
     def latent(self, common: Common) -> dict[str, xr.Dataset]:
         """Return the wanted groups that are not about rows, after refusing names that they do not have."""
+        if not self.kept.has_any(*LATENT_GROUPS, "discrete", "discrete_probs"):
+            return {}  # the log density of the draws takes longer than a few predictions
         groups = latent_groups(common.draws, self.weights, common.labels)
         for name, group in groups.items():
             refuse_unknown(self.kept, name, [str(each) for each in group.data_vars])

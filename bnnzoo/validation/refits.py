@@ -28,6 +28,8 @@ type Rows = NDArray[np.intp]
 
 REFITS_PER_TASK = 5
 
+OF_ROWS = "predictions_log_likelihood"
+
 
 @dataclass(frozen=True)
 class Refit:
@@ -58,8 +60,8 @@ class Refit:
         """Return the log likelihood ``[chain, draw, obs_id]`` of the rows."""
         rows = torch.from_numpy(self.left_out)
         data = select(density.data, rows.to(density.device), density.num_data)
-        tree = predict(posterior, *data, num_draws=self.num_draws, weights=False)
-        return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
+        tree = predict(posterior, *data, num_draws=self.num_draws, keep=(OF_ROWS,))
+        return by_row(tree[OF_ROWS].to_dataset()).assign_coords(obs_id=self.left_out)
 
 
 def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
