@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.pairs import RESULTS, in_process, processor_seconds, write
 
 METHODS = (
-    "NUTS", "MAP", "Laplace", "MeanFieldVI", "FullRankVI", "FlowVI", "Pathfinder", "SGHMC", "DeepEnsemble", "SWAG", "MCDropout"
+    "NUTS", "MAP", "Laplace", "MeanFieldVI", "FullRankVI", "FlowVI", "Pathfinder", "SGHMC", "DeepEnsemble", "SWAG"
 )  # fmt: skip
 MODELS = ("regression", "network")
 RECORD, AS_TYPED = "swapping", "auto"

@@ -288,7 +288,7 @@ def test_a_hierarchy_whose_prior_curves_upwards_has_a_rate() -> None:
         with pyro.plate("groups", 5):
             effect = pyro.sample("effect", dist.StudentT(1.0, 0.0, 0.1 * tau))
         with pyro.plate("rows", len(y)):
-            pyro.sample("y", dist.Normal(effect[group], 0.5), obs=y)
+            pyro.sample("y", dist.Normal(effect[group], 0.1), obs=y)
 
     group = torch.arange(30) % 5
     y = 2.0 * (group - 2.0) + torch.linspace(-0.5, 0.5, 30)
