@@ -76,11 +76,11 @@ def test_a_method_with_nothing_to_spread_says_so() -> None:
     [
         (MAP(num_steps=3), 1),
         (MAP(num_members=2, num_steps=3), 2),
-        (Laplace(MAP(num_steps=50)), 1),
+        (Laplace(MAP(num_members=2, num_steps=50)), 2),
         (SubsetVI(below=MAP(num_steps=3), vi=MeanFieldVI(num_steps=3, num_restarts=2)), 3),
         (MeanFieldVI(num_steps=3, init=MAP(num_steps=3)), 2),
     ],
-    ids=["one member", "members", "mode of Laplace", "restarts", "start"],
+    ids=["one member", "members", "modes of Laplace", "restarts", "start"],
 )
 def test_an_executor_gets_what_is_independent(method: Method, num_tasks: int) -> None:
     executor = InProcess()

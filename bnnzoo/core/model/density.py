@@ -198,10 +198,6 @@ class LogDensity(ParameterSpace):
         """Whether what is made of the model's function is shared with other fits."""
         return self.kind is not None and type(self) is LogDensity  # others may hold values of one fit
 
-    @cached_property
-    def _own(self) -> Kind:
-        return Kind()
-
     def shared[T](self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is made of the model's function once for this density, or for all of the same kind.
 
@@ -214,7 +210,8 @@ class LogDensity(ParameterSpace):
         make : callable
         """
         if self.kind is None or not self.is_one_of_many:
-            return self._own.shared(key, make)
+            own: Kind = self.__dict__.setdefault("_made", Kind())  # no field, which copies would share
+            return own.shared(key, make)
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
     def over_points[T](
@@ -235,8 +232,7 @@ class LogDensity(ParameterSpace):
         """
 
         def batched(theta: Tensor, *data: Any) -> T:
-            in_dims = (0, *(None for _ in data))
-            found: T = vmap(function, in_dims=in_dims, **settings)(theta, *data)
+            found: T = vmap(function, in_dims=(0, *(None for _ in data)), **settings)(theta, *data)
             return found
 
         if not self.is_one_of_many:
