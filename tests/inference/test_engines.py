@@ -129,7 +129,7 @@ def drawn(name: str, model: str, dtype: torch.dtype, engine: Any, is_moved: bool
     data = tuple(map(moved, data)) if is_moved else data
     function = WITH_DROPOUT if name.endswith("Dropout") else function
     found = bz.fit(function, METHODS[name], *data, seed=2, dtype=dtype, engine=engine, progress=False)
-    assert found.info.engine is None or found.info.engine.engine == engine
+    assert found.info.engine is None or found.info.engine.engine.endswith(engine)  # a graph may be compiled
     return found.draws(None if isinstance(found, Draws) else 5).double()
 
 
