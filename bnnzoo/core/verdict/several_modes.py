@@ -12,7 +12,7 @@ from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
 
-__all__ = ["MATTERS", "beside_modes", "modes_not_held"]
+__all__ = ["MATTERS", "MAX_DECREMENT", "beside_modes", "modes_not_held"]
 
 MATTERS = 0.025
 """Share of the posterior that no central interval of 95% reaches."""

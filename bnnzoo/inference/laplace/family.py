@@ -16,6 +16,7 @@ from bnnzoo.core.posterior.covariance import Covariance
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import NonNegative
+from bnnzoo.core.verdict.several_modes import MAX_DECREMENT
 from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature
@@ -41,8 +42,6 @@ __all__ = [
     "warn_if_not_converged",
     "warn_of_joint_mode",
 ]
-
-MAX_DISTANCE = 0.1  # from where the optimisation ended to the mode, in posterior standard deviations
 
 
 class LaplaceError(ValueError):
@@ -249,7 +248,7 @@ def warn_if_not_converged(density: LogDensity, mode: Mode, covariance: Covarianc
     evaluate = density.value_and_grad if traced else looped_value_and_grad(density.log_joint)
     _, gradient = evaluate(mode.theta[None], *density.data)
     distance = float(covariance.sqrt_rmatmul(gradient[0]).norm())
-    if distance > MAX_DISTANCE:
+    if distance > MAX_DECREMENT:
         warnings.warn(
             f"The mode was not reached: the gradient norm is {mode.gradient_norm:.3g}, and the mode is about {distance:.2g} "
             f"posterior standard deviations away. Run more optimisation steps: "

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.several_modes import beside_modes
 from bnnzoo.inference import MAP, fit
+from bnnzoo.inference.optimise.pathfinder import uphill
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
 from tests.helpers.counting import Counting
@@ -182,7 +184,14 @@ def test_in_raw_units_the_mode_is_reached(dtype: torch.dtype) -> None:
     assert float(posterior.info.sample_stats["newton_decrement"]) < 0.1
 
 
-def test_a_hierarchy_without_a_joint_mode_is_said_to_have_none() -> None:
+def test_a_hierarchy_without_a_joint_mode_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def recorded(density: LogDensity, theta: Tensor, max_steps: int) -> tuple[Tensor, float]:
+        steps.append(max_steps)
+        return uphill(density, theta, max_steps)
+
+    monkeypatch.setattr("bnnzoo.inference.ensembles.map.uphill", recorded)
     y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 
     def schools(y: Tensor) -> None:
@@ -193,6 +202,7 @@ def test_a_hierarchy_without_a_joint_mode_is_said_to_have_none() -> None:
     with pytest.warns(JointModeWarning, match=r"no maximum: .* depends on tau, .* use HierarchicalLaplace\(\)"):
         posterior = fit(schools, MAP(), y)
     assert float(posterior.info.sample_stats["newton_decrement"]) == float("inf")
+    assert steps == [0]  # nothing is climbed towards a scale of zero
 
 
 def test_a_search_that_ends_beside_the_mode_says_so() -> None:

@@ -27,7 +27,8 @@ from bnnzoo.inference import (
     fit,
 )
 from bnnzoo.inference.optimise.modes import Peaks, peaks_beside
-from bnnzoo.inference.optimise.pathfinder import ways_up
+from bnnzoo.inference.optimise.pathfinder import uphill, ways_up
+from bnnzoo.testing import linear_gaussian
 
 CENTRES, SD = (
     torch.tensor([[-1.0, -6.0], [1.5, 6.0]], dtype=torch.float64),
@@ -213,3 +214,15 @@ def test_hidden_states_of_a_basketball_player(method: Method, bnnzoo_data: Path)
         values = (posterior := fit(drives, method, *data, seed=seed, progress=False)).density.constrain(posterior.loc)
         second = expected["lambda[2]"]
         assert abs(float(values["lambda_low"] + values["lambda_gap"]) - second["mean"]) < second["sd"]
+
+
+def test_the_decrement_is_the_distance_to_the_mode_in_standard_deviations() -> None:
+    target = linear_gaussian()
+    density = build_density(target.model, *target.data)
+    away = torch.tensor([0.3, -0.2, 0.5])
+    theta, decrement = uphill(density, target.mean["w"] + away, max_steps=0)
+    assert torch.equal(theta, target.mean["w"] + away)
+    assert decrement == pytest.approx(float(away @ torch.linalg.solve(target.covariance, away)) ** 0.5, rel=1e-6)
+    theta, decrement = uphill(density, theta)
+    torch.testing.assert_close(theta, target.mean["w"], rtol=1e-8, atol=1e-8)
+    assert decrement < 1e-5

@@ -424,3 +424,18 @@ def test_searches_of_one_fit_share_the_gradient(monkeypatch: pytest.MonkeyPatch)
 
     posterior = bz.fit(separated, bz.MeanFieldVI(), x, (x.sum(1) > 0).double(), progress=False)
     assert posterior.info.config["num_steps"] > 500 and len(gradients) == 1
+
+
+def test_progress_shows_the_objective_of_its_step(natively: Natively) -> None:
+    shown: dict[int, float] = {}
+
+    class Recorder:
+        def start(self, description: str, total: int) -> None: ...
+        def stop(self) -> None: ...
+        def update(self, step: int, **fields: float) -> None:
+            shown[step] = fields["loss"]
+
+    found, _ = natively(context=FitContext(3, progress=Recorder()), observe=None)
+    assert len(shown) > 3
+    wanted = found.trace.mean(0)
+    assert [shown[step] for step in shown] == pytest.approx([float(wanted[step - 1]) for step in shown])

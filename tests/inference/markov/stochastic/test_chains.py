@@ -29,6 +29,7 @@ from bnnzoo.inference.markov.stochastic.tuning import adopted
 from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.starts import starts_of_model
 from bnnzoo.testing import linear_gaussian, skewed
 from tests.helpers.executors import InProcess
 
@@ -315,3 +316,11 @@ def test_a_chain_trained_into_a_hole_begins_before_it(monkeypatch: pytest.Monkey
     density = build_density(holed, torch.ones(20))
     theta = starts.optimised_starts(SGLD(num_chains=3, optimise_steps=30), density, FitContext())
     assert float(theta[0]) == 1.0 and bool((theta[1:] < 0).all())
+
+
+def test_starts_on_a_mini_batch_are_drawn_again_on_it() -> None:
+    density, batch = build_density(holed, torch.ones(20)), (torch.ones(5),)
+    found = starts_of_model(8, density, FitContext(), *batch)
+    assert not torch.equal(found.theta, density.init(8, 0))  # some were drawn again
+    wanted = torch.stack([density.log_joint(theta, *batch) for theta in found.theta])
+    torch.testing.assert_close(found.value, wanted)
