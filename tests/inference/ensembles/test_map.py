@@ -162,7 +162,7 @@ def test_refuses_batches_of_a_model_without_rows() -> None:
 
 
 def line(year: Tensor, income: Tensor) -> None:
-    """A line through years since Christ and incomes in dollars."""
+    """Income in dollars by calendar year."""
     a, b = pyro.sample("a", dist.Normal(0.0, 1e6)), pyro.sample("b", dist.Normal(0.0, 1e4))
     s = pyro.sample("s", dist.HalfNormal(1e4))
     with pyro.plate("rows", len(year)):
