@@ -319,7 +319,8 @@ def test_a_chain_trained_into_a_hole_begins_before_it(monkeypatch: pytest.Monkey
 
 
 def test_starts_on_a_mini_batch_are_drawn_again_on_it() -> None:
-    density, batch = build_density(holed, torch.ones(20)), (torch.ones(5),)
+    x = torch.linspace(0.0, 3.0, 20)
+    density, batch = build_density(holed, x), (x[:5],)
     found = starts_of_model(8, density, FitContext(), *batch)
     assert not torch.equal(found.theta, density.init(8, 0))  # some were drawn again
     wanted = torch.stack([density.log_joint(theta, *batch) for theta in found.theta])
