@@ -37,14 +37,16 @@ RAISING = {
 }
 """Decompositions that check for convergence themselves, where factorisations leave the check to an operation of its own."""
 
-DRAWS = frozenset(
-    {
-        *(aten.poisson.default, aten.bernoulli.default, aten.binomial.default),
-        *(aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor),
-        *(aten._standard_gamma.default, aten._sample_dirichlet.default),
-    }
-)
-"""Random numbers that torch refuses to draw where an argument is NaN, or draws as if it were another number."""
+OF_VECTORS = {aten._sample_dirichlet.default, aten.multinomial.default}
+OF_POSITIVE = {
+    aten.poisson.default,
+    aten.bernoulli.default,
+    aten.binomial.default,
+    aten._standard_gamma.default,
+    *OF_VECTORS,
+}
+DRAWS = OF_POSITIVE | {aten.normal.Tensor_float, aten.normal.float_Tensor, aten.normal.Tensor_Tensor}
+"""Random numbers that torch refuses to draw where an argument is NaN or negative, or draws as if it were another number."""
 
 
 def is_numerical(error: BaseException) -> bool:
@@ -113,13 +115,18 @@ def may_raise(graph: GraphModule) -> bool:
 
 def rescued(function: Callable[..., Sequence[Tensor]], graph: GraphModule) -> Callable[..., Sequence[Tensor]]:
     """Return ``function``, evaluated by ``graph`` with NaN for what fails where it raises; as it is if it cannot raise."""
-    if not may_raise(graph):
+    if not may_raise(graph) and not any(node.target in DRAWS for node in graph.graph.nodes):
         return function
 
-    def guarded(*tensors: Tensor) -> Sequence[Tensor]:
+    def guarded(*tensors: Any) -> Sequence[Tensor]:
+        before = [(each, each.get_state()) for each in tensors if isinstance(each, torch.Generator)]
         try:
             return function(*tensors)
-        except LinAlgError:
+        except RuntimeError as error:
+            if not is_numerical(error):
+                raise
+            for generator, state in before:
+                generator.set_state(state)
             with FailuresAsNaN():
                 found: Sequence[Tensor] = graph(*tensors)
             return found
@@ -128,13 +135,17 @@ def rescued(function: Callable[..., Sequence[Tensor]], graph: GraphModule) -> Ca
 
 
 def _drawn_or_nan(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
-    """Return random numbers, NaN where an argument is."""
-    is_lost = reduce(torch.logical_or, (each.isnan() for each in args if isinstance(each, Tensor)))
-    if func is aten._sample_dirichlet.default:
+    """Return random numbers, NaN where an argument is or must not be negative; classes become floating-point numbers for it."""
+    given = [each for each in args if isinstance(each, Tensor)]
+    wrong = {id(each): each.isnan() | (each < 0) if func in OF_POSITIVE else each.isnan() for each in given}
+    is_lost = reduce(torch.logical_or, wrong.values())
+    if func in OF_VECTORS:
         is_lost = is_lost.any(-1, keepdim=True)
-    harmless = (each.masked_fill(each.isnan(), 0.5) if isinstance(each, Tensor) else each for each in args)
+    harmless = (each.masked_fill(wrong[id(each)], 0.5) if id(each) in wrong else each for each in args)
     found: Tensor = func(*harmless, **kwargs)
-    return found.masked_fill(is_lost, torch.nan)
+    if func is aten.multinomial.default and bool(is_lost.any()):
+        found = found.to(given[0].dtype)
+    return found.masked_fill(is_lost, torch.nan) if found.is_floating_point() else found
 
 
 def _is_info(value: Any) -> bool:

@@ -316,7 +316,8 @@ def _lower(
         return Specialized("eager", flat, spec_of[0])
     log.chose("graph")
     after = RECORDED_AFTER if are_on_gpu(inputs) else math.inf
-    return Specialized("traced", as_called(graph), spec_of[0], seconds_to_compile(graph) / seconds, graph, after)
+    worth = seconds_to_compile(graph) / seconds if seconds else math.inf  # a function of nothing takes none
+    return Specialized("traced", as_called(graph), spec_of[0], worth, graph, after)
 
 
 def seconds_to_compile(graph: GraphModule) -> float:

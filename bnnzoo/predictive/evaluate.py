@@ -1,7 +1,9 @@
 """Evaluation of functions of ``theta`` at many draws and rows, one block at a time."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,11 +38,13 @@ __all__ = [
     "largest_tensor",
     "looped",
     "nodes_or_nan",
+    "or_nan",
     "over_draws",
     "plan",
     "rows_of",
     "tiles_of",
     "vmapped",
+    "widened",
 ]
 
 type Arrays = dict[Any, NDArray[Any]]
@@ -112,8 +116,8 @@ def plan(
 def largest_tensor(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:
     """Return the number of elements of the largest tensor that a function makes of the first ``rows`` rows."""
     part = rows_of(data, slice(0, rows), num_rows)  # which is no tensor of the function's, however rows are cut
-    with isolated(0, theta.device), torch.no_grad(), FailuresAsNaN(), _LargestTensor() as largest:
-        function(theta, *part)
+    with isolated(0, theta.device), torch.no_grad(), _LargestTensor() as largest:
+        or_nan(function, theta, *part)
     return int(largest.numel)
 
 
@@ -167,6 +171,7 @@ class Results:
     def __init__(self, num_draws: int, num_rows: int | None) -> None:
         self._num_draws, self._num_rows = num_draws, num_rows
         self.arrays: Arrays = {}
+        self._lock = Lock()
 
     def places(self, tile: "Tile") -> dict[Any, Tensor]:
         """Return where the values of a block belong, to be filled in place; nothing if later blocks replace some of them."""
@@ -188,13 +193,20 @@ class Results:
                 self.arrays[name] = np.empty((self._num_draws, *tail), dtype=array.dtype)
             draws, rows = (slice(0, each.stop - each.start) for each in (tile.kept_draws, tile.kept_rows))
             part = array[(draws, rows) if self._splits(array) else (draws,)]
-            self.arrays[name][self._place(array, tile)] = part
+            with self._lock if self.arrays[name].dtype.kind in "iu" else nullcontext():
+                self.arrays[name] = widened(self.arrays[name], part)
+                self.arrays[name][self._place(array, tile)] = part
 
     def _splits(self, array: NDArray[Any]) -> bool:
         return self._num_rows is not None and array.ndim > 1
 
     def _place(self, array: NDArray[Any], tile: "Tile") -> tuple[slice, ...]:
         return (tile.kept_draws, tile.kept_rows) if self._splits(array) else (tile.kept_draws,)
+
+
+def widened(array: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that holds such values as well: classes are whole numbers until a draw is lost, which is NaN."""
+    return array.astype(values.dtype) if array.dtype.kind in "iu" and values.dtype.kind == "f" else array
 
 
 class Tile(NamedTuple):
@@ -286,10 +298,10 @@ def vmapped(function: Function, num_arguments: int, randomness: str = "error") -
 
 
 def looped(function: Function) -> Function:
-    """Return the function evaluated at one draw after the other, NaN where a factorisation fails."""
+    """Return the function evaluated at one draw after the other, NaN where it fails numerically."""
 
     def loop(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-        each = [_or_nan(function, row, *data) for row in theta]
+        each = [or_nan(function, row, *data) for row in theta]
         return {name: torch.stack([values[name] for values in each]) for name in each[0]}
 
     return loop
@@ -297,15 +309,18 @@ def looped(function: Function) -> Function:
 
 def nodes_or_nan(density: LogDensity, theta: Tensor, *data: Any) -> dict[str, Node]:
     """Return the nodes of a model, of a draw at which factorisations may fail as of any other."""
-    with FailuresAsNaN():
-        return density.nodes(theta, *data)
+    return or_nan(density.nodes, theta, *data)
 
 
-def _or_nan(function: Function, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+def or_nan[Value](function: Callable[..., Value], theta: Tensor, *data: Any) -> Value:
+    """Return the values of a function, NaN where it fails numerically at this draw."""
     try:
         return function(theta, *data)
     except (RuntimeError, NumericalFailure) as error:
         if not is_numerical(error):
             raise
         with FailuresAsNaN():
-            return function(theta, *data)
+            try:
+                return function(theta, *data)
+            except Exception:  # a lost class that is counted, or chooses among components, is refused there
+                raise error from None

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bnnzoo.predictive.evaluate import widened
 from bnnzoo.predictive.labels import ROWS
 
 __all__ = ["Gathered"]
@@ -42,6 +43,8 @@ class Gathered:
             self._rest, self._coords = part.drop_vars(list(by_row)), set(part.coords) & set(by_row)
             self._whole = {name: (each.dims, self._empty(each), dict(each.attrs)) for name, each in by_row.items()}
         for name, each in by_row.items():
+            dims, whole, attrs = self._whole[name]
+            self._whole[name] = dims, widened(whole, each.to_numpy()), attrs
             self._whole[name][1][tuple(rows if dim == ROWS else slice(None) for dim in each.dims)] = each.to_numpy()
 
     def dataset(self) -> xr.Dataset:

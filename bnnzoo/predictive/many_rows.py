@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,14 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import plates_of
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
-from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, nodes_or_nan, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, nodes_or_nan, or_nan, tiles_of
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import PosteriorDraws
 from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
-from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data
+from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data, refuse_all_lost
 
 __all__ = ["Band", "ManyRows"]
 
@@ -110,8 +110,8 @@ class ManyRows:
 
     def bytes_by_group(self, num_draws: int, functions: RowFunctions, theta: Tensor) -> dict[str, int]:
         """Return how many bytes the values of all rows at all draws take, by group."""
-        with torch.no_grad(), isolated(0, theta.device), FailuresAsNaN():
-            values = functions.pure(theta, *self.head.data) | functions.drawn(theta, *self.head.data)
+        with torch.no_grad(), isolated(0, theta.device):
+            values = or_nan(functions.pure, theta, *self.head.data) | or_nan(functions.drawn, theta, *self.head.data)
         sizes: dict[str, int] = {}
         for variable, value in values.items():
             per_row = value.numel() * value.element_size() / max(1, self.head.num_rows)
@@ -154,6 +154,8 @@ class ManyRows:
                 nodes = nodes_or_nan(self.density, draws.flat[0], *data)
             observed = {name: nodes[name]["value"] for name in self.head.observed}
         band = replace(self.head, data=data, observed=observed, num_rows=rows.stop - rows.start)
+        if rows.start == 0:
+            refuse_all_lost(draws, band, arrays)
         groups = as_groups(draws, band, arrays, labels, functions.kept)
         groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
         return Band(rows, self._numbered(groups, rows))
@@ -231,8 +233,10 @@ def _splits(density: LogDensity, theta: Tensor, head: Rows, num_rows: int, where
         found = density.deterministics(theta, *data) if sites else {}
         return values(theta, *data) | {name: found[name] for name in sites}
 
-    with torch.no_grad(), FailuresAsNaN():
-        return can_split_rows(function(theta, *data), function, theta, data, len(index), [size])
+    with torch.no_grad():
+        return can_split_rows(
+            or_nan(function, theta, *data), partial(or_nan, function), theta, data, len(index), [size]
+        )
 
 
 def _has_rows(value: Tensor, head: Rows) -> bool:

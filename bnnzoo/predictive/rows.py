@@ -16,13 +16,13 @@ from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.model.replay import Node
-from bnnzoo.core.model.terms import moments_of, pointwise_of
+from bnnzoo.core.model.terms import first_failure, moments_of, pointwise_of
 from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.core.reading.outcomes import not_observed
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, nodes_or_nan, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, nodes_or_nan, plan, widened
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
@@ -30,7 +30,7 @@ from bnnzoo.predictive.latent import PosteriorDraws, deterministic_nodes, numpy_
 from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random, rows_together
 from bnnzoo.predictive.row_functions import RowFunctions
 
-__all__ = ["Rows", "as_fitted", "as_groups", "new_data", "row_groups"]
+__all__ = ["Rows", "as_fitted", "as_groups", "new_data", "refuse_all_lost", "row_groups"]
 
 FEW_DRAWS = 64
 """Draws whose factors are evaluated together."""
@@ -203,7 +203,28 @@ def row_groups(
         found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
     else:
         found = _by_component(functions, draws, rows, chunk_size)
+    refuse_all_lost(draws, rows, found)
     return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
+
+
+def refuse_all_lost(draws: PosteriorDraws, rows: Rows, found: Arrays) -> None:
+    """Refuse predictions of which not one is a number, with the reason at the first draw.
+
+    Raises
+    ------
+    ValueError
+        If the model fails there.
+    """
+    drawn = [each for variable, each in found.items() if variable.group == "posterior_predictive"]
+    if not drawn or any(each.dtype.kind != "f" or not np.isnan(each[0]).all() for each in drawn):
+        return
+    if all(np.isnan(each).all() for each in drawn):
+        density, theta = draws.posterior.density, draws.flat
+        if failure := first_failure(lambda: density.nodes(theta[0], *rows.data)):
+            raise ValueError(
+                f"There are no predictions, since the model cannot be evaluated at any of the {len(theta)} draws: {failure}. "
+                f"Fit with dtype=torch.float64, or with priors that stay away from such points."
+            )
 
 
 def as_groups(
@@ -250,6 +271,7 @@ def _by_component(
         for name, values in found.items():
             if name not in out:
                 out[name] = np.empty((len(members), *values.shape[1:]), values.dtype)
+            out[name] = widened(out[name], values)
             out[name][places.numpy()] = values
     return out
 

@@ -118,6 +118,11 @@ def _write(zarr_group: Any, group: xr.Dataset, rows: slice, num_rows: int) -> No
                 compressors=None,
                 config={"write_empty_chunks": True},  # looking for them makes further arrays of each chunk's size
             )
+        elif zarr_group[name].dtype.kind in "iu" and array.dtype.kind == "f":
+            raise ValueError(
+                f"store= holds whole numbers for {str(name)!r} up to row {rows.start}, but of the next rows some draws are lost: "
+                f"leave store= out, or look for what is wrong with rows {rows.start} to {rows.stop - 1}."
+            )
         place = tuple(rows if dim == ROWS else slice(None) for dim in array.dims)
         if ROWS in array.dims or rows.start == 0:
             zarr_group[name][place if place else ...] = array.to_numpy()

@@ -63,6 +63,8 @@ DRAWN: dict[str, Callable[[], torch.distributions.Distribution]] = {
     "gamma": lambda: torch.distributions.Gamma(NAN_AND_HALF, 1.0),
     "beta": lambda: torch.distributions.Beta(NAN_AND_HALF, 1.0),
     "negative binomial": lambda: torch.distributions.NegativeBinomial(NAN_AND_HALF, 0.5),
+    "negative rate": lambda: torch.distributions.Poisson(torch.tensor([-1.0, 0.5])),
+    "categorical": lambda: torch.distributions.Categorical(torch.stack([NAN_AND_HALF, torch.ones(2)], -1)),
 }
 
 
@@ -72,6 +74,11 @@ def test_what_is_drawn_given_nan_is_nan(name: str) -> None:
     with pyro.validation_enabled(False), FailuresAsNaN():
         found = DRAWN[name]().sample()
     assert found.isnan().tolist() == [True, False]
+
+
+def test_classes_stay_whole_numbers_where_none_is_lost() -> None:
+    with FailuresAsNaN():
+        assert torch.distributions.Categorical(torch.ones(2, 3)).sample().dtype == torch.int64
 
 
 def test_a_point_of_a_simplex_is_lost_as_a_whole() -> None:

@@ -1,10 +1,7 @@
 """Trees of predictions: what is in them, that it is right, and that it hangs on nothing it should not."""
 
-import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -399,35 +396,3 @@ def test_the_size_of_class_probabilities_counts(monkeypatch):
         predict(posterior, x)
     monkeypatch.setattr(sizes, "free_memory", lambda: round(1.1 * made))
     predict(posterior, x)
-
-
-FAMILIES: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
-    "Poisson": dist.Poisson,
-    "negative binomial": lambda rate: dist.NegativeBinomial(rate, torch.tensor(0.5).to(rate)),
-    "gamma": lambda rate: dist.Gamma(rate, torch.ones_like(rate)),
-    "normal": lambda rate: dist.Normal(rate, rate),
-}
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str, tmp_path: Path) -> None:
-    """Counts ended in torch's error, and a gamma distribution gave numbers."""
-
-    def model(x: Tensor, y: Tensor | None = None) -> Tensor:
-        z = pyro.sample("z", dist.Normal(0.0, 0.1))
-        factor = torch.linalg.cholesky(torch.eye(2) + z * (1 - torch.eye(2)))
-        with pyro.plate("rows", len(x)):
-            rate = pyro.deterministic("factor", factor[1, 1].exp() + x)
-            found: Tensor = pyro.sample("y", FAMILIES[name](rate), obs=y)
-        return found
-
-    x = torch.linspace(0, 1, 6)
-    posterior: Any = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=5, num_draws=3), x, torch.ones(6), progress=False)
-    posterior = dataclasses.replace(posterior, theta=torch.tensor([[3.0, 0.1, -0.2], [-2.0, 0.0, 0.5]])[..., None])
-    fails = (abs(posterior.theta[..., 0].numpy()) > 1)[..., None]
-    assert (bz.predict(posterior, x)["predictions"]["y"].isnull() == fails).all()
-    assert (bz.predict(posterior, x, store=tmp_path / "p.zarr")["predictions"]["y"].isnull() == fails).all()
-    assert (bz.to_datatree(posterior)["posterior"]["factor"].isnull() == fails).all()
-    tree = bz.posterior_predictive(posterior, x, torch.ones(6))
-    assert (tree["posterior_predictive"]["y"].isnull() == fails).all()
-    assert (tree["log_likelihood"]["y"].isnull() == fails).all()
