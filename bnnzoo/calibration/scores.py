@@ -119,7 +119,7 @@ def brier(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     array([0.125])
     """
     probs = average_probs(data)
-    score = ((probs - one_hot(observations(data, y), probs)) ** 2).sum("class_id")
+    score = ((probs - one_hot(observations(data, y), probs)) ** 2).sum("class_id", skipna=False)
     return score.rename("brier").assign_attrs(units="1")
 
 

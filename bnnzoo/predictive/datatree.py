@@ -124,10 +124,10 @@ def conditional(arrays: Arrays) -> xr.Dataset:
 
 
 def _padded(probs: NDArray[Any], num_classes: int) -> NDArray[Any]:
-    """Add classes of probability zero; probabilities of as many classes are not copied."""
+    """Add classes of probability zero, NaN where a draw is lost; probabilities of as many classes are not copied."""
     if probs.shape[-1] == num_classes:
         return probs
-    return np.pad(probs, [(0, 0)] * (probs.ndim - 1) + [(0, num_classes - probs.shape[-1])])
+    return np.concatenate([probs, np.repeat(0 * probs[..., :1], num_classes - probs.shape[-1], -1)], -1)
 
 
 def _told_apart(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> dict[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from bnnzoo.trees.lookup import SAMPLE_DIMS, Labelled, moment, num_draws, refuse_bad_probs
+from bnnzoo.trees.lookup import SAMPLE_DIMS, Labelled, moment, refuse_bad_probs
 
 __all__ = ["average_probs", "draw_means", "draw_variance", "log_mean_exp", "sum_draws", "tiles"]
 
@@ -31,22 +31,25 @@ def average_probs(data: Labelled) -> xr.DataArray:
 
 
 def log_mean_exp(values: xr.DataArray) -> xr.DataArray:
-    """Return the logarithm of the average over draws of densities that are given by their logarithms.
+    """Return the logarithm of the average over draws of densities that are given by their logarithms; NaN is left out.
 
     Examples
     --------
     >>> log_mean_exp(xr.DataArray(np.log([[[0.5], [0.25]]]), dims=("chain", "draw", "obs_id"))).values.round(6)
     array([-0.980829])
     """
-    axes = tuple(values.dims.index(dim) for dim in SAMPLE_DIMS)
-    total = logsumexp(values.to_numpy(), axis=axes)
-    return values.isel(dict.fromkeys(SAMPLE_DIMS, 0), drop=True).copy(data=total) - np.log(num_draws(values))
+    axes, array = tuple(values.dims.index(dim) for dim in SAMPLE_DIMS), values.to_numpy()
+    lost = np.isnan(array)
+    total = logsumexp(np.where(lost, -np.inf, array), axis=axes)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = total - np.log((~lost).sum(axes))
+    return values.isel(dict.fromkeys(SAMPLE_DIMS, 0), drop=True).copy(data=mean)
 
 
 def sum_draws(values: Array) -> Array:
-    """Return the sum over the first axis in double precision."""
+    """Return the sum over the first axis in double precision, without NaN: draws that are lost."""
     total: Array = values.sum(0, dtype=float)
-    return total
+    return np.nansum(values, 0, dtype=float) if np.isnan(total).any() else total
 
 
 def draw_means(
@@ -58,12 +61,14 @@ def draw_means(
 ) -> xr.Dataset:
     """Return means over draws of functions of each draw's values, one block of draws and rows at a time.
 
+    Draws that are lost (NaN) are left out; where all are, the mean is NaN.
+
     Parameters
     ----------
     array : DataArray [chain, draw, ...]
         In memory, opened lazily, or chunked (dask). Blocks are loaded one at a time, and each of them once.
     features : mapping of str to callable
-        Map values ``[draws, rows, ...]`` to sums over draws ``[rows, ...]`` of some function.
+        Map values ``[draws, rows, ...]`` to sums over draws ``[rows, ...]`` of some function that is 0 for lost ones.
     probs : bool
         Whether to check that the values are probabilities.
     tile_bytes : int
@@ -82,18 +87,21 @@ def draw_means(
     """
     dims = [dim for dim in array.dims if dim not in SAMPLE_DIMS]
     totals: dict[str, Array] = {}
+    counts = np.zeros([array.sizes[dim] for dim in dims])
     for values, rows in tiles(array, tile_bytes):
         if probs:
             refuse_bad_probs(values, str(dims[0]), rows.start)
+        counts[rows] += _num_known(values)
         for name, feature in features.items():
             part = feature(values)
-            totals.setdefault(name, np.zeros((array.sizes[dims[0]], *part.shape[1:])))[rows] += part
-    means = {name: (dims[: total.ndim], total / num_draws(array)) for name, total in totals.items()}
+            totals.setdefault(name, np.zeros(counts.shape))[rows] += part
+    with np.errstate(invalid="ignore"):
+        means = {name: (dims, total / counts) for name, total in totals.items()}
     return xr.Dataset(means, coords=_kept_coords(array))
 
 
 def draw_variance(array: xr.DataArray, *, tile_bytes: int = TILE_BYTES) -> xr.DataArray:
-    """Return the variance over draws (with divisor S), one block of draws and rows at a time.
+    """Return the variance over the S draws that are not lost (with divisor S), one block of draws and rows at a time.
 
     Blocks are combined by their means and sums of squared deviations, which avoids cancellation for means far from zero.
 
@@ -116,15 +124,21 @@ def draw_variance(array: xr.DataArray, *, tile_bytes: int = TILE_BYTES) -> xr.Da
     """
     dims = [dim for dim in array.dims if dim not in SAMPLE_DIMS]
     shape = [array.sizes[dim] for dim in dims]
-    mean, squares, count = np.zeros(shape), np.zeros(shape), np.zeros(shape[0], dtype=int)
+    mean, squares, count = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     for values, rows in tiles(array, tile_bytes):
-        new = len(values)
-        shift = values.mean(0, dtype=float) - mean[rows]
-        old = count[rows].reshape(-1, *(1 for _ in shape[1:]))
-        squares[rows] += values.var(0, dtype=float) * new + shift**2 * old * new / (old + new)
-        mean[rows] += shift * new / (old + new)
+        old, new = count[rows], _num_known(values)
+        centre, both = sum_draws(values) / np.maximum(new, 1), np.maximum(old + new, 1)
+        shift = centre - mean[rows]
+        squares[rows] += sum_draws((values - centre) ** 2) + shift**2 * old * new / both
+        mean[rows] += shift * new / both
         count[rows] += new
-    return xr.DataArray(squares / num_draws(array), dims=dims, coords=_kept_coords(array))
+    with np.errstate(invalid="ignore"):
+        return xr.DataArray(squares / count, dims=dims, coords=_kept_coords(array))
+
+
+def _num_known(values: Array) -> Array:
+    """Return how many of the draws along the first axis are not lost."""
+    return sum_draws(~np.isnan(values))
 
 
 def tiles(array: xr.DataArray, tile_bytes: int = TILE_BYTES) -> Iterator[tuple[Array, slice]]:

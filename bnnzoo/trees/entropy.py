@@ -53,7 +53,7 @@ def entropies(data: Labelled) -> xr.Dataset:
         expected = draw_means(stored, {"entropy": sum_draws})["entropy"]
     else:
         mean = draw_means(probs, {"p": sum_draws, "plogp": sum_plogp}, probs=True)
-        expected = -mean["plogp"].sum("class_id")
+        expected = -mean["plogp"].sum("class_id", skipna=False)
     total = shannon_entropy(mean["p"])
     parts = {
         "predictive_entropy": total,

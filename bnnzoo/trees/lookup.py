@@ -160,7 +160,7 @@ def num_draws(array: xr.DataArray) -> int:
 
 
 def refuse_bad_probs(probs: Array, rows_dim: str = "obs_id", first_row: int = 0) -> None:
-    """Refuse values ``[draws, rows, ..., K]`` that are not probabilities, naming the first such row.
+    """Refuse values ``[draws, rows, ..., K]`` that are neither probabilities nor NaN, naming the first such row.
 
     Parameters
     ----------
@@ -173,11 +173,13 @@ def refuse_bad_probs(probs: Array, rows_dim: str = "obs_id", first_row: int = 0)
     Raises
     ------
     ValueError
-        If they do not sum to one, are negative, or are not finite.
+        If they do not sum to one, are negative, or are not finite, unless those of all classes are NaN: a draw is lost.
     """
     sums = probs @ np.ones(probs.shape[-1], probs.dtype)
     wrong = ~(np.abs(sums - 1) <= SUM_TOLERANCE)
-    if wrong.any() or probs.min(initial=0.0) < 0:
+    if wrong.any():
+        wrong &= ~np.isnan(probs).all(-1)
+    if wrong.any() or np.fmin.reduce(probs, None, initial=0.0) < 0:
         wrong = wrong if wrong.any() else (probs < 0).any(-1)
         where = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         raise ValueError(

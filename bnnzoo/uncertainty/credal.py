@@ -45,11 +45,11 @@ def probability_bounds(data: Labelled) -> xr.Dataset:
     probs = moment(data, "probs")
     refuse_single_draw(probs, "probability_bounds")
     like = probs.isel(dict.fromkeys(SAMPLE_DIMS, 0), drop=True).compute()
-    lower, upper = np.full(like.shape, np.inf), np.full(like.shape, -np.inf)
+    lower, upper = np.full(like.shape, np.nan), np.full(like.shape, np.nan)
     for values, rows in tiles(probs):
         refuse_bad_probs(values, str(like.dims[0]), rows.start)
-        lower[rows] = np.minimum(lower[rows], values.min(0))
-        upper[rows] = np.maximum(upper[rows], values.max(0))
+        lower[rows] = np.fmin(lower[rows], np.fmin.reduce(values, 0))
+        upper[rows] = np.fmax(upper[rows], np.fmax.reduce(values, 0))
     bounds = {"lower": like.copy(data=lower), "upper": like.copy(data=upper)}
     parts = bounds | {"imprecision": (bounds["upper"] - bounds["lower"]).max("class_id")}
     return xr.Dataset({name: part.assign_attrs(units="1") for name, part in parts.items()})

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.trees import Labelled, draw_means, moment, num_draws, refuse_single_draw
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, draw_means, moment, refuse_single_draw
 
 __all__ = ["expected_disagreement", "variation_ratio", "votes"]
 
@@ -86,12 +86,13 @@ def expected_disagreement(data: Labelled) -> xr.DataArray:
     """
     probs = moment(data, "probs")
     refuse_single_draw(probs, "expected_disagreement")
-    count = num_draws(probs)
-    agreement = (votes(probs) * (votes(probs) * count - 1)).sum("class_id") / (count - 1)
+    count = probs.isel(class_id=0, drop=True).count(SAMPLE_DIMS).compute()
+    agreement = (votes(probs) * (votes(probs) * count - 1)).sum("class_id", skipna=False) / (count - 1)
     return (1 - agreement).rename("expected_disagreement").assign_attrs(units="1")
 
 
 def _sum_votes(probs: Array) -> Array:
     winners = probs.argmax(-1)
-    counts: Array = (winners[..., None] == np.arange(probs.shape[-1])).sum(0, dtype=float)
+    is_winner = (winners[..., None] == np.arange(probs.shape[-1])) & ~np.isnan(probs)
+    counts: Array = is_winner.sum(0, dtype=float)
     return counts

@@ -77,7 +77,9 @@ def expected_entropy(data: Labelled) -> xr.DataArray:
     if stored is not None:
         mean = draw_means(stored, {"entropy": sum_draws})["entropy"]
     else:
-        mean = -draw_means(moment(data, "probs"), {"plogp": sum_plogp}, probs=True)["plogp"].sum("class_id")
+        mean = -draw_means(moment(data, "probs"), {"plogp": sum_plogp}, probs=True)["plogp"].sum(
+            "class_id", skipna=False
+        )
     return mean.rename("expected_entropy").assign_attrs(units="nats")
 
 
@@ -174,7 +176,7 @@ def pairwise_kl(data: Labelled) -> xr.DataArray:
     probs = moment(data, "probs")
     refuse_single_draw(probs, "pairwise_kl")
     mean = draw_means(probs, {"p": sum_draws, "log_p": _sum_log, "plogp": sum_plogp}, probs=True)
-    divergence = (mean["plogp"] - mean["p"] * mean["log_p"]).sum("class_id").clip(min=0.0)
+    divergence = (mean["plogp"] - mean["p"] * mean["log_p"]).sum("class_id", skipna=False).clip(min=0.0)
     return divergence.rename("pairwise_kl").assign_attrs(units="nats")
 
 

@@ -1,7 +1,9 @@
 """Predictions as a data frame: one row for each row of the data."""
 
 from typing import Any, Literal
+from warnings import catch_warnings
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 from arviz_stats.visualization import hdi
@@ -17,6 +19,8 @@ def summarise(
     tree: xr.DataTree, prob: float = 0.95, kind: Literal["eti", "hdi"] = "eti", *, group: str | None = None
 ) -> pd.DataFrame:
     """Return the predictions of a tree as a data frame.
+
+    Draws that are lost (NaN) are left out; a row that has lost all of them is missing (NaN).
 
     Parameters
     ----------
@@ -72,14 +76,14 @@ def summarise(
 
 def _of_numbers(draws: xr.DataArray, prob: float, kind: str) -> pd.DataFrame:
     dims = ("chain", "draw")
-    if kind == "hdi":
-        ends = hdi(draws, prob=prob, dim=list(dims))
-        low, high = ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
-    else:
-        low, high = (
-            draws.quantile(q, dims, keep_attrs=False).drop_vars("quantile") for q in ((1 - prob) / 2, (1 + prob) / 2)
-        )
-    parts = {"mean": draws.mean(dims), "sd": draws.std(dims, ddof=1), "lower": low, "upper": high}
+    with catch_warnings(action="ignore", category=RuntimeWarning):  # of rows that have lost all draws
+        if kind == "hdi":
+            ends = hdi(draws, prob=prob, dim=list(dims), skipna=True)
+            low, high = ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
+        else:
+            levels = ((1 - prob) / 2, (1 + prob) / 2)
+            low, high = (draws.quantile(q, dims, keep_attrs=False).drop_vars("quantile") for q in levels)
+        parts = {"mean": draws.mean(dims), "sd": draws.std(dims, ddof=1), "lower": low, "upper": high}
     table: pd.DataFrame = xr.Dataset(parts).to_dataframe()
     return table[list(parts)]
 
@@ -93,7 +97,8 @@ def _of_classes(probs: xr.DataArray) -> pd.DataFrame:
     first = mean.transpose(*others, dim)
     table = first.isel({dim: 0}, drop=True).to_dataframe(name="class")[[]]
     values = first.to_numpy().reshape(-1, len(labels))
-    table["class"] = [labels[place] for place in values.argmax(1)]
+    lost = np.isnan(values).all(1)
+    table["class"] = [None if none else labels[place] for place, none in zip(values.argmax(1), lost, strict=True)]
     for place, label in enumerate(labels):
         table[f"p({label})"] = values[:, place]
     return table
