@@ -21,6 +21,7 @@ NEW_DATA_NAMES: Mapping[str, str] = {
 ROW_GROUPS = ("conditional", *NEW_DATA_NAMES.values())
 LATENT_GROUPS = ("posterior", "weights", "log_prior", "sample_stats", "fit_stats")
 GROUPS = (*LATENT_GROUPS, *ROW_GROUPS)
+OF_OBSERVATIONS = ("predictions_log_likelihood", "predictions_observed_data")
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def kept_of(keep: Sequence[str] | None) -> Kept:
 
 
 def refuse_unknown(kept: Kept, group: str, variables: list[str]) -> None:
-    """Refuse names of variables that a group, under its name for training or new data, does not have.
+    """Refuse names of variables that a group, under its name for training or new data, does not have, and groups without data.
 
     Raises
     ------
@@ -89,6 +90,11 @@ def refuse_unknown(kept: Kept, group: str, variables: list[str]) -> None:
     group = NEW_DATA_NAMES.get(group, group)
     for name in kept.names or ():
         wanted, _, variable = name.partition("/")
+        if wanted == group in OF_OBSERVATIONS and not variables:
+            raise ValueError(
+                f"keep has {name!r}, which needs the observations of the new rows, and there are none: pass them too, as in "
+                f"predict(posterior, x, y, keep=({name!r},))."
+            )
         if wanted == group and variable and variable not in variables:
             raise ValueError(
                 f"keep has {name!r}, but the group {group!r} has no such variable; it has {', '.join(variables) or 'none'}."

@@ -187,13 +187,25 @@ def test_stores_that_are_in_the_way_are_refused_before_anything_is_computed(post
         (("predictions", "nothing"), r"trees of new data have no group 'nothing'. Write some of posterior, weights"),
         (("conditional/meen",), r"keep has 'conditional/meen', but the group 'conditional' has no such variable; it has mean"),
         (("posterior/v",), r"the group 'posterior' has no such variable; it has w"),
-        (("predictions_log_likelihood/y",), r"'predictions_log_likelihood' has no such variable; it has none"),
     ],
 )  # fmt: skip
 def test_unknown_names_are_refused_in_one_sentence(posterior, tmp_path, keep, message):
     for store in (None, tmp_path / "run.zarr"):
         with pytest.raises(ValueError, match=message):
             bz.predict(posterior, X, num_draws=3, keep=keep, store=store)
+
+
+@pytest.mark.parametrize(
+    "name", ["predictions_log_likelihood", "predictions_log_likelihood/y", "predictions_observed_data"]
+)
+def test_what_needs_the_observations_is_refused_without_them(posterior, name, tmp_path):
+    """The tree was empty."""
+    for store in (None, tmp_path / "p.zarr"):
+        with pytest.raises(
+            ValueError, match=rf"^keep has '{name}', which needs the observations .* predict\(posterior, x, y, "
+        ):
+            bz.predict(posterior, X, num_draws=3, keep=(name,), store=store)
+    assert name.partition("/")[0] in bz.predict(posterior, X, Y, num_draws=3, keep=(name,)).children
 
 
 def test_a_measure_of_nothing_is_refused(posterior):
