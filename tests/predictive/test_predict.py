@@ -317,6 +317,19 @@ def test_prior_predictive_needs_to_know_what_is_observed(target):
         prior_predictive(target.model, target.data[0])
 
 
+def test_prior_predictive_asks_for_the_outcomes_of_counts():
+    """They were taken for latent ones, to be integrated out by hand."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Poisson((slope * x).exp()), obs=y)
+
+    with pytest.raises(ValueError, match=r"none of the sites is observed: pass the .* prior_predictive\(model, x, y\)"):
+        prior_predictive(model, torch.ones(4))
+    assert prior_predictive(model, torch.ones(4), torch.ones(4), num_draws=3)["prior_predictive"].sizes["obs_id"] == 4
+
+
 def test_noise_of_predictions_is_the_posteriors_not_the_priors():
     def model(x: Tensor, y: Tensor | None = None) -> None:
         sigma = pyro.sample("sigma", dist.HalfNormal(100.0))

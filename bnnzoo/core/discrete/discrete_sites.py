@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from bnnzoo.core.discrete.elimination import at_values
 from bnnzoo.core.discrete.enumeration import Enumerated
 from bnnzoo.core.discrete.factor_graph import FactorGraph
-from bnnzoo.core.program.sites import ModelError, innermost, is_deterministic, is_factor, is_subsample
+from bnnzoo.core.program.sites import ModelError, innermost, is_deterministic, is_factor, is_observation, is_subsample
 from bnnzoo.core.types import Model
 from bnnzoo.engine.failures import is_numerical
 
@@ -35,7 +35,7 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
     ModelError
         For a site whose values cannot be listed, and for a batch of them that is not a plate.
     """
-    found = []
+    found, nodes = [], list(nodes)
     for node in nodes:
         if node["type"] != "sample" or node["is_observed"] or is_subsample(node) or is_factor(node):
             continue
@@ -44,6 +44,11 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
             continue
         kind = type(innermost(distribution)).__name__
         if not innermost(distribution).has_enumerate_support:
+            if not any(map(is_observation, nodes)):
+                raise ModelError(
+                    f"Site {name!r} is discrete ({kind}) with infinitely many values, and none of the sites is observed: pass the "
+                    f"observed values too, as in fit(model, method, x, y) and prior_predictive(model, x, y)."
+                )
             raise ModelError(
                 f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over "
                 f"finitely many only. Take a family with an end, such as Binomial or Categorical up to a largest value, "
