@@ -161,16 +161,16 @@ def _searched_together(search: Members[MAP], density: LogDensity, context: FitCo
         if _is_search(method)
         else LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
     )
-    decrement = torch.full_like(mode.value, math.nan)
+    decrement, climbing = torch.full_like(mode.value, math.nan), 0
     if method.polish_steps:
-        mode, decrement = _climbed(density, mode)
+        mode, decrement, climbing = _climbed(density, mode)
     return Modes(
         theta=mode.theta,
         value=mode.value,
         gradient_norm=mode.gradient.norm(dim=1),
         newton_decrement=decrement,
         trace=found.trace,
-        num_gradients=(found.num_steps + mode.num_evaluations) * len(search.members),
+        num_gradients=(found.num_steps + mode.num_evaluations) * len(search.members) + climbing,
         num_rejected=found.num_rejected + mode.num_rejected,
         complete=found.complete,
     )
@@ -209,16 +209,16 @@ def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
     return lbfgs(lambda rows: evaluate(rows, *density.data), theta, method.polish_steps, method.tolerance)
 
 
-def _climbed(density: LogDensity, mode: LBFGSResult) -> tuple[LBFGSResult, Tensor]:
-    """Return the modes uphill of where L-BFGS ended, and the distance ``[C]`` that is left.
+def _climbed(density: LogDensity, mode: LBFGSResult) -> tuple[LBFGSResult, Tensor, int]:
+    """Return the modes uphill of where L-BFGS ended, the distance ``[C]`` that is left, and how many gradients Newton took.
 
     In raw units it ends far from the mode, where the line search sees nothing but rounding errors. The joint density of a
     hierarchy rises without bound, so that nothing is climbed there.
     """
     max_steps = 0 if hyperparameter_sites(density) else NEWTON_STEPS
-    ends, decrement = zip(*(uphill(density, row, max_steps) for row in mode.theta), strict=True)
+    ends, decrement, counts = zip(*(uphill(density, row, max_steps) for row in mode.theta), strict=True)
     theta, left = torch.stack(ends), mode.value.new_tensor(decrement)
     if torch.equal(theta, mode.theta):
-        return mode, left
+        return mode, left, sum(counts)
     value, gradient = value_and_grad_over_rows(density, theta)
-    return LBFGSResult(theta, value, gradient, mode.num_evaluations + 1, mode.num_rejected), left
+    return LBFGSResult(theta, value, gradient, mode.num_evaluations + 1, mode.num_rejected), left, sum(counts)

@@ -112,15 +112,23 @@ def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
     return _laplace(density, theta) if _has_curvature(density) else None
 
 
-def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) -> tuple[Tensor, float]:
+def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) -> tuple[Tensor, float, int]:
     """Return where Newton's method ends from ``theta[P]``, uphill also where the Hessian is indefinite, and its decrement.
 
-    The decrement is how far away the mode is, in posterior standard deviations: infinite where the Hessian is not negative
+    The last is how many gradients it took. The decrement is how far away the mode is, in posterior standard deviations: infinite where the Hessian is not negative
     definite, NaN, with ``theta`` itself, where :func:`frames_near` would return None.
     """
     if not _has_curvature(density):
-        return theta, math.nan
-    return _newton(density, lambda rows: density.value_and_grad(rows, *density.data), theta, max_steps)
+        return theta, math.nan, 0
+    count = 0
+
+    def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal count
+        count += 1
+        value, gradient = density.value_and_grad(rows, *density.data)
+        return value, gradient
+
+    return *_newton(density, evaluate, theta, max_steps), count
 
 
 def _has_curvature(density: LogDensity) -> bool:

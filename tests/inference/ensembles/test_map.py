@@ -3,8 +3,10 @@
 import json
 import math
 import multiprocessing
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -16,6 +18,7 @@ from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.several_modes import beside_modes
 from bnnzoo.inference import MAP, fit
+from bnnzoo.inference.optimise import pathfinder
 from bnnzoo.inference.optimise.pathfinder import uphill
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
@@ -187,7 +190,7 @@ def test_in_raw_units_the_mode_is_reached(dtype: torch.dtype) -> None:
 def test_a_hierarchy_without_a_joint_mode_is_said_to_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
 
-    def recorded(density: LogDensity, theta: Tensor, max_steps: int) -> tuple[Tensor, float]:
+    def recorded(density: LogDensity, theta: Tensor, max_steps: int) -> tuple[Tensor, float, int]:
         steps.append(max_steps)
         return uphill(density, theta, max_steps)
 
@@ -219,3 +222,25 @@ def test_a_search_that_ends_beside_the_mode_says_so() -> None:
     stats = {"newton_decrement": torch.tensor([[math.inf]])}
     (trouble,) = beside_modes(replace(found, info=replace(found.info, sample_stats=stats)))
     assert "a point that is no maximum: the density curves upwards there" in trouble.message
+
+
+def test_every_gradient_of_newtons_method_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own were not, whatever their number."""
+    calls: list[int] = []
+    newton = pathfinder._newton
+
+    def counted(density: LogDensity, evaluate: Callable[..., Any], *args: Any) -> tuple[Tensor, float]:
+        def evaluated(rows: Tensor) -> tuple[Tensor, Tensor]:
+            calls.append(len(rows))
+            value, gradient = evaluate(rows)
+            return value, gradient
+
+        return newton(density, evaluated, *args)
+
+    target, method = linear_gaussian(), MAP(num_members=2, num_steps=20, polish_steps=2)
+    monkeypatch.setattr(pathfinder, "_newton", counted)
+    found = fit(target.model, method, *target.data, progress=False)
+    monkeypatch.setattr(pathfinder, "_has_curvature", lambda density: False)
+    without = fit(target.model, method, *target.data, progress=False)
+    assert len(calls) >= 4
+    assert found.info.num_gradients == without.info.num_gradients + sum(calls) + 2  # and one at each mode

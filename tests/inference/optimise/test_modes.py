@@ -220,9 +220,10 @@ def test_the_decrement_is_the_distance_to_the_mode_in_standard_deviations() -> N
     target = linear_gaussian()
     density = build_density(target.model, *target.data)
     away = torch.tensor([0.3, -0.2, 0.5])
-    theta, decrement = uphill(density, target.mean["w"] + away, max_steps=0)
+    theta, decrement, count = uphill(density, target.mean["w"] + away, max_steps=0)
     assert torch.equal(theta, target.mean["w"] + away)
     assert decrement == pytest.approx(float(away @ torch.linalg.solve(target.covariance, away)) ** 0.5, rel=1e-6)
-    theta, decrement = uphill(density, theta)
+    assert count == 1
+    theta, decrement, count = uphill(density, theta)
     torch.testing.assert_close(theta, target.mean["w"], rtol=1e-8, atol=1e-8)
-    assert decrement < 1e-5
+    assert decrement < 1e-5 and count >= 2
