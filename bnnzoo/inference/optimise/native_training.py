@@ -17,11 +17,11 @@ MAX_MEMBERS = 256
 """Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
 
 MAX_FLOPS = 50_000_000
-"""Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores."""
+"""Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores, unless it is asked for."""
 
 
-def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | None:
-    """Return members that train in native code, or None where that does not pay or cannot be done.
+def native_members(run: Run, first: Given, same_rows: bool, *, is_asked: bool = False) -> NativeMembers | None:
+    """Return members that train in native code, or None where that does not pay, unless it is asked for, or cannot be done.
 
     Parameters
     ----------
@@ -31,11 +31,13 @@ def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | N
         What the first step is given.
     same_rows : bool
         Whether every step sees the same rows.
+    is_asked : bool
+        Whether native code was asked for, whatever pays.
     """
     first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
-    possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
+    possible = run.start.device.type == "cpu" and (is_asked or len(run.start) <= MAX_MEMBERS)
     inner = member_gradient(run, first) if possible else None
-    if inner is None or inner.flops > MAX_FLOPS:
+    if inner is None or (inner.flops > MAX_FLOPS and not is_asked):
         return None
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
 

@@ -125,7 +125,7 @@ def train(
     pays = context.engine == "auto" and over_all_fits(num_steps) >= NATIVE_PAYS_FROM
     if (pays or context.engine == "native") and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
-        native = native_members(run, steps.first, same_rows)
+        native = native_members(run, steps.first, same_rows, is_asked=context.engine == "native")
     if native is None:
         one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
         return _trained_in_batch(run, one_step, steps)

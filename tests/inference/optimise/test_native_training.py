@@ -60,7 +60,7 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
     def run(*args: Any, compiles: bool = True, num_threads: int = 2, budget: int = 7, **settings) -> Any:
         made: list[NativeMembers] = []
 
-        def make(run: Run, first: Given, same_rows: bool) -> NativeMembers:
+        def make(run: Run, first: Given, same_rows: bool, **_: bool) -> NativeMembers:
             inner = member_gradient(run, first)
             assert inner is not None
             made.append(NativeMembers(run, inner, first, same_rows, num_threads, compiles))
@@ -335,6 +335,15 @@ def test_large_steps_stay_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_training, "MAX_FLOPS", 1)
     native_training.native_members(run, first, True)
     assert len(compiled) == 1
+    native_training.native_members(run, first, True, is_asked=True)
+    assert len(compiled) == 2
+
+
+def test_native_code_that_is_asked_for_trains_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_training, "MAX_FLOPS", -1)
+    for engine, expected in (("native", "native"), ("auto", "graph")):
+        found = bz.fit(TARGET.model, bz.MAP(num_steps=450, polish_steps=0), *TARGET.data, engine=engine, progress=False)
+        assert found.info.engine.engine == expected
 
 
 def test_what_cannot_be_written_in_native_code_stays_in_the_batch() -> None:
