@@ -1,16 +1,20 @@
 """Draws of the discrete sites that were summed out, and the probabilities of their values, as labelled arrays."""
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 import xarray as xr
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.discrete_states import Described, described, drawn_states
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays
+from bnnzoo.predictive.evaluate import Arrays, or_nan
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
@@ -36,10 +40,10 @@ def discrete_groups(
     """
     flat = theta.flatten(0, 1)
     with torch.no_grad():
-        known = described(density, flat[0], *batch)
+        known = or_nan(partial(described, density), flat[0], *batch)
         if not known:
             return {}
-        once = drawn_states(density, flat[0], *batch)
+        once = or_nan(partial(drawn_states, density), flat[0], *batch)
     groups = ("discrete", "discrete_probs")
     sizes = {group: sum(v.numel() for (own, _), v in once.items() if own == group) * len(flat) for group in groups}
     wanted = {group for group, size in sizes.items() if size <= MAX_NUMBERS}
@@ -47,15 +51,30 @@ def discrete_groups(
         return {}
 
     def function(theta: Tensor, *data: object) -> dict[tuple[str, str], Tensor]:
-        return {place: v for place, v in drawn_states(density, theta, *data).items() if place[0] in wanted}
+        found = drawn_states(density, theta, *data)
+        lost = {("lost", name): v.isnan().any(-1) for (group, name), v in found.items() if group == "discrete_probs"}
+        return lost | {place: v for place, v in found.items() if place[0] in wanted}
 
     blocks = draw_blocks(function, flat[0], batch, 0, splits=False)
     found = evaluate_random(function, flat, batch, 0, blocks, seed)
     arrays = {place: array.reshape(*theta.shape[:2], *array.shape[1:]) for place, array in found.items()}
+    lost = {name: array for (group, name), array in arrays.items() if group == "lost"}
+    arrays = {
+        place: _or_nan(array, lost, place[1]) if place[0] == "discrete" else array for place, array in arrays.items()
+    }
     return {
         group: _dataset({n: a for (own, n), a in arrays.items() if own == group}, known, labels, group)
         for group in groups
     }
+
+
+def _or_nan(array: NDArray[Any], lost: Arrays, name: str) -> NDArray[Any]:
+    """Return values ``[C, S, ...]``, NaN where the probabilities of a site are, or for what depends on sites all of theirs."""
+    own = lost.get(name)
+    if own is None:
+        own = np.logical_and.reduce([each.all(tuple(range(2, each.ndim))) for each in lost.values()])
+    own = own.reshape(*own.shape, *(1 for _ in range(array.ndim - own.ndim)))
+    return np.where(own, np.nan, array) if own.any() else array
 
 
 def _dataset(arrays: Arrays, known: dict[str, Described], labels: Labels, group: str) -> xr.Dataset:

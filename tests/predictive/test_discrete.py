@@ -1,5 +1,7 @@
 """Discrete sites in trees: drawn given the data, their probabilities, predictions, and what every method makes of them."""
 
+import dataclasses
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -132,3 +134,30 @@ def test_every_discrete_site_of_a_model_is_in_the_tree(name: str) -> None:
     for site, values in tree["discrete_probs"].items():
         np.testing.assert_allclose(values.sum(f"{site}_value"), 1.0, rtol=1e-6)
         assert tree["posterior"][site].dims == values.dims[:-1]
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["first", "second"])
+def test_states_are_nan_at_draws_that_are_lost(place: int) -> None:
+    """Where the first draw was lost the prediction ended in an error; states of others were numbers beside NaN."""
+
+    def model(y: Tensor | None = None, n: int | None = None) -> None:
+        rho = pyro.sample("rho", dist.Normal(0.0, 0.1))
+        factor = torch.linalg.cholesky(torch.eye(2) + rho * (1 - torch.eye(2)))[1, 1]
+        with pyro.plate("data", n or len(y)):
+            z = pyro.sample("z", dist.Categorical(logits=factor * torch.tensor([0.5, -0.5])))
+            twice = pyro.deterministic("twice", 2 * z)
+            pyro.sample("y", dist.Normal(2.0 * twice - 2.0, 1.0), obs=y)
+
+    posterior = bz.fit(model, bz.NUTS(num_chains=1, num_warmup=5, num_draws=3), Y, progress=False)
+    theta = torch.tensor([0.1, -0.2, 0.3, 0.0])
+    theta[place] = 2.0
+    posterior = dataclasses.replace(posterior, theta=theta[None, :, None])
+    lost = (np.arange(4) == place)[:, None]
+    for tree, group, probs in (
+        (bz.posterior_predictive(posterior, Y), "posterior", "discrete_probs"),
+        (bz.predict(posterior, Y), "predictions_discrete", "predictions_discrete_probs"),
+        (bz.predict(posterior, None, 7), "predictions_discrete", "predictions_discrete_probs"),
+    ):
+        assert (tree[group]["z"].isnull() == lost).all() and (tree[group]["twice"].isnull() == lost).all()
+        assert (tree[probs]["z"].isnull() == lost[..., None]).all()
+        assert set(np.unique(tree[group]["z"].values[~tree[group]["z"].isnull().values])) <= {0.0, 1.0}
