@@ -46,8 +46,8 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
         if not innermost(distribution).has_enumerate_support:
             if not any(map(is_observation, nodes)):
                 raise ModelError(
-                    f"Site {name!r} is discrete ({kind}) with infinitely many values, and none of the sites is observed: pass the "
-                    f"observed values too, as in fit(model, method, x, y) and prior_predictive(model, x, y)."
+                    f"Site {name!r} is discrete ({kind}) with infinitely many values, and none of the sites is observed: pass "
+                    f"the observed values too, as in fit(model, method, x, y) and prior_predictive(model, x, y)."
                 )
             raise ModelError(
                 f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over "

@@ -17,7 +17,8 @@ MAX_MEMBERS = 256
 """Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
 
 MAX_FLOPS = 50_000_000
-"""Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores, unless it is asked for."""
+"""Multiplications and additions in a step of one member up to which native code pays, unless it is asked for: larger steps
+share them among cores."""
 
 
 def native_members(run: Run, first: Given, same_rows: bool, *, is_asked: bool = False) -> NativeMembers | None:

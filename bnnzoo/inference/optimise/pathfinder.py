@@ -115,8 +115,8 @@ def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
 def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) -> tuple[Tensor, float, int]:
     """Return where Newton's method ends from ``theta[P]``, uphill also where the Hessian is indefinite, and its decrement.
 
-    The last is how many gradients it took. The decrement is how far away the mode is, in posterior standard deviations: infinite where the Hessian is not negative
-    definite, NaN, with ``theta`` itself, where :func:`frames_near` would return None.
+    The decrement is how far away the mode is, in posterior standard deviations: infinite where the Hessian is not negative
+    definite, NaN, with ``theta`` itself, where :func:`frames_near` would return None. The last is how many gradients it took.
     """
     if not _has_curvature(density):
         return theta, math.nan, 0
