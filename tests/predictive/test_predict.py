@@ -325,7 +325,9 @@ def test_prior_predictive_asks_for_the_outcomes_of_counts():
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Poisson((slope * x).exp()), obs=y)
 
-    with pytest.raises(ValueError, match=r"none of the sites is observed: pass the .* prior_predictive\(model, x, y\)"):
+    with pytest.raises(
+        ValueError, match=r"If it is the outcome, pass its values too, as in prior_predictive\(model, x, y\)"
+    ):
         prior_predictive(model, torch.ones(4))
     assert prior_predictive(model, torch.ones(4), torch.ones(4), num_draws=3)["prior_predictive"].sizes["obs_id"] == 4
 

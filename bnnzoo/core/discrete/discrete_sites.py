@@ -44,14 +44,11 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
             continue
         kind = type(innermost(distribution)).__name__
         if not innermost(distribution).has_enumerate_support:
-            if not any(map(is_observation, nodes)):
-                raise ModelError(
-                    f"Site {name!r} is discrete ({kind}) with infinitely many values, and none of the sites is observed: pass "
-                    f"the observed values too, as in fit(model, method, x, y) and prior_predictive(model, x, y)."
-                )
+            is_seen = any(map(is_observation, nodes))
+            hint = "" if is_seen else "If it is the outcome, pass its values too, as in prior_predictive(model, x, y). "
             raise ModelError(
                 f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over "
-                f"finitely many only. Take a family with an end, such as Binomial or Categorical up to a largest value, "
+                f"finitely many only. {hint}Take a family with an end, such as Binomial or Categorical up to a largest value, "
                 f"integrate the site out by hand, or pass it as data."
             )
         try:
