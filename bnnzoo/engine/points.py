@@ -11,7 +11,7 @@ from bnnzoo.engine.chunks import NATIVE, kinds_of
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.lowered import COMPILE_SECONDS, Lowered, clones, flattened, tensors_of
+from bnnzoo.engine.lowered import COMPILE_SECONDS, Lowered, Specialized, clones, flattened, tensors_of
 from bnnzoo.engine.runs import NativeRuns
 
 __all__ = ["Points"]
@@ -30,7 +30,7 @@ class Points:
     batched : callable
         ``(points, *others)`` with the same at all points, as ``[M, ...]``.
     num_calls : int
-        How often each fit calls it: decides whether native code pays.
+        How often each fit calls it: decides whether native code pays; 0: it does not.
     fallback : callable, optional
         What to run where ``batched`` cannot be traced.
 
@@ -59,6 +59,14 @@ class Points:
             return found
         native = self._native[key]
         return self._graph(points, *others) if native is None else native(points, *others)
+
+    def repeated(self) -> Callable[..., Any]:
+        """Return the function for a loop of unknown length; see :meth:`Lowered.repeated`."""
+        return self if over_all_fits(self._num_calls) > 1 else self._graph.repeated()
+
+    def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
+        """Return the graph for the shapes of ``args``; see :meth:`Lowered.specialize`."""
+        return self._graph.specialize(*args, num_calls=num_calls)
 
     def _first(self, points: Tensor, *others: Any) -> tuple["_NativePoints | None", Any]:
         """Return native code where it pays and gives what the graph gives, and that."""

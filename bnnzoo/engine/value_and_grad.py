@@ -8,7 +8,16 @@ from torch import Tensor
 
 from bnnzoo.engine.failures import is_numerical
 
-__all__ = ["eager_value_and_grad", "looped_value_and_grad", "value_and_grad_of"]
+__all__ = ["eager_value_and_grad", "looped_value_and_grad", "single_value_and_grad", "value_and_grad_of"]
+
+
+def single_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return ``(theta[P], *batch) -> ([], [P])``."""
+
+    def value_and_grad(theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
+        return value_and_grad_of(lambda leaf: log_joint(leaf, *batch), theta)
+
+    return value_and_grad
 
 
 def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:

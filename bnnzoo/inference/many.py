@@ -178,7 +178,7 @@ class ManyFits:
         first : int, optional
             Number of the first data set, by which errors name theirs.
         """
-        with fits_to_come(self._number):
+        with fits_to_come(self._number if self._engine in ("auto", "native") else 1):
             found = self._of_known_kinds(datasets, seeds, first)
             return [
                 self._alone(data, seed, first, i) if posterior is None else posterior

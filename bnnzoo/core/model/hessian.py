@@ -1,7 +1,6 @@
 """The Hessian of a log joint density."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -9,9 +8,12 @@ from torch import Tensor
 from torch.func import grad, vjp, vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.points import Points
 
 __all__ = ["hessian_of", "in_double"]
+
+CALLS = 12
+"""Hessians on the way to a mode, and there."""
 
 
 def in_double(density: LogDensity) -> LogDensity:
@@ -23,7 +25,7 @@ def in_double(density: LogDensity) -> LogDensity:
 
 
 def hessian_of(density: LogDensity, theta: Tensor) -> Tensor:
-    """Return the Hessian ``[P, P]`` of the log joint density at ``theta[P]``, of many fits of one kind by one graph."""
+    """Return the Hessian ``[P, P]`` of the log joint density at ``theta[P]``, of many fits of one kind by what they share."""
 
     def at(theta: Tensor, *data: Any) -> Tensor:
         def log_joint(point: Tensor) -> Tensor:
@@ -36,6 +38,7 @@ def hessian_of(density: LogDensity, theta: Tensor) -> Tensor:
 
     if not density.is_one_of_many:
         return at(theta, *density.data)
-    graph: Lowered = density.shared("hessian", partial(Lowered, at))
-    found: Tensor = graph(theta, *density.data)
+    in_dims = (0, *(None for _ in density.data))
+    points: Points = density.shared("hessian", lambda: Points(at, vmap(at, in_dims=in_dims), CALLS))
+    found: Tensor = points(theta[None], *density.data)[0]
     return found

@@ -4,6 +4,7 @@ import math
 import os
 import random
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ import torch
 
 from bnnzoo.engine.torch_private import untransformed
 
-__all__ = ["aside", "device_of_caller", "let_others", "one_at_a_time", "plain_torch", "staying"]
+__all__ = ["aside", "device_of_caller", "let_others", "one_at_a_time", "plain_torch", "seconds_aside", "staying"]
 
 
 class _Queue:
@@ -58,12 +59,13 @@ class _Queue:
 
 
 class _Own(threading.local):
-    """Whether a thread has the turn, the global state and default device that it found, and whether it may step aside."""
+    """Whether a thread has the turn, what it found then, whether it may step aside, and for how long it has."""
 
     has_turn = False
     kept: "_Streams | None" = None
     filters: Any = None
     stays = 0
+    seconds_aside = 0.0
     device = torch.device("cpu")
 
 
@@ -155,9 +157,11 @@ def aside(seconds: float = math.inf) -> Iterator[None]:
     mine, filters = _Streams.now(), warnings.filters
     warnings.filters = _OWN.filters
     _end()
+    began = time.perf_counter()
     try:
         yield
     finally:
+        _OWN.seconds_aside += time.perf_counter() - began
         _TURN.acquire()
         _begin()
         mine.restore()
@@ -172,6 +176,11 @@ def staying() -> Iterator[None]:
         yield
     finally:
         _OWN.stays -= 1
+
+
+def seconds_aside() -> float:
+    """Return for how long this thread has let others take their turn, until now."""
+    return _OWN.seconds_aside
 
 
 def let_others() -> None:

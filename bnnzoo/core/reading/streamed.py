@@ -122,7 +122,11 @@ def value_and_grad_over_rows(density: LogDensity, theta: Tensor, size: int = 409
     """
     looped = looped_value_and_grad(density.log_joint)
     if not isinstance(density, StreamedDensity):
-        return looped(theta, *density.data)
+        evaluate = (
+            density.value_and_grad if density.is_one_of_many else looped
+        )  # tracing takes longer than a few points
+        value, gradient = evaluate(theta, *density.data)
+        return value, gradient
     value, gradient = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta)
     for rows, share in rows_in_blocks(density, size):
         of_rows = looped(theta, *rows)

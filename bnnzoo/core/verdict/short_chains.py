@@ -13,7 +13,6 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.importance import Shift, WeightedDraws, site_values
 from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.engine.points import Points
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.engine.value_and_grad import value_and_grad_of
 
@@ -104,9 +103,8 @@ def moves(density: LogDensity, drawn: WeightedDraws) -> Iterator[Moved]:
 
 def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]:
     """Return ``(theta[M, P], *data) -> ([M], [M, P])``, log joint density and gradient, traced so that the model runs once."""
-
-    def alone(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
-        return value_and_grad_of(lambda row: density.log_joint(row, *data), theta)
+    if density.is_one_of_many:
+        return density.value_and_grad
 
     def batched(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         return value_and_grad_of(vmap(lambda row: density.log_joint(row, *data)), theta)
@@ -115,11 +113,6 @@ def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]
         with FailuresAsNaN():  # points that fail are rejected one by one
             return batched(theta, *data)
 
-    if density.is_one_of_many:
-        points: Points = density.shared(
-            "short chains", lambda: Points(alone, batched, NUM_TRAJECTORIES * MAX_LEAPS, fallback=eagerly)
-        )
-        return points
     return Lowered(batched, fallback=eagerly)
 
 

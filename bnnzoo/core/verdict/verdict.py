@@ -29,10 +29,10 @@ from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
+from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rounding import of_rounding
 from bnnzoo.core.verdict.several_modes import beside_modes, modes_not_held
-from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["troubles"]
 
@@ -314,14 +314,12 @@ def _of_likelihood(posterior: Posterior) -> Iterator[Trouble]:
         return
     assert isinstance(posterior, Gaussian)
     theta = torch.cat([posterior.loc[None], posterior.draws(NUM_LIKELIHOODS)[0]])
-    try:
-        with torch.no_grad(), isolated(0, density.device):
-            found = [float(density.log_likelihood(row, *density.data).sum()) for row in theta]
-    except Exception as error:
-        if not is_numerical(error):
-            raise
+    log_joint = log_joint_at(density, theta)
+    if not bool(log_joint.isfinite().all()):
         return  # where a factorisation fails, draws have no likelihood
-    centre, mean = found[0], sum(found[1:]) / NUM_LIKELIHOODS
+    with torch.no_grad(), isolated(0, density.device):
+        found = (log_joint - torch.stack([density.log_prior(row) for row in theta])).double()
+    centre, mean = float(found[0]), float(found[1:].mean())
     if centre - mean > 2 * min(density.num_params, density.num_data) + 10:
         yield Trouble(
             ParetoKWarning,
