@@ -1,9 +1,12 @@
 """Many fits of one model: the same posteriors as one by one, and models that the data change."""
 
+import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from contextlib import nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import pandas as pd
 import pyro
@@ -14,10 +17,16 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.turns import aside, one_at_a_time
 from bnnzoo.core.verdict import verdict
+from bnnzoo.engine import points
+from bnnzoo.engine.cores import one_core
+from bnnzoo.inference import config
+from bnnzoo.inference.config import run_together
 from bnnzoo.inference.many import ManyFits, seed_of_fit
 from bnnzoo.inference.optimise import native_training
 
@@ -114,6 +123,97 @@ def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: py
     x = torch.linspace(-1.0, 1.0, 20)
     together(bz.MAP(), [(x, (x > 0).to(x))] * 40, model)
     assert set(made) == {"compiled"}
+
+
+@pytest.mark.parametrize(("engine", "is_native"), [("auto", True), ("graph", False), ("python", False)])
+def test_searches_of_many_fits_run_natively_unless_another_engine_is_asked_for(
+    engine: Any, is_native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, native = [], points._NativePoints
+    monkeypatch.setattr(points, "_NativePoints", lambda *args: (made.append(args), native(*args))[1])
+    data = datasets(2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = ManyFits(line, bz.Laplace(), 10_000, engine=engine)(data, [seed_of_fit(3, number) for number in (0, 1)])
+    assert bool(made) == is_native
+    for number, each in enumerate(found):
+        one = alone(bz.Laplace(), data[number], number, engine=engine)
+        assert torch.allclose(each.loc, one.loc, rtol=0, atol=1e-9 if is_native else 0)
+
+
+_MARK: ContextVar[str] = ContextVar("mark", default="")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A method that waits aside, as native code does, or in its turn, and notes how many of its fits do so at a time."""
+
+    seconds: float
+    is_aside: bool
+    fails_at: int = -1
+    under_way: list[int] = field(default_factory=list)
+    needs: ClassVar[frozenset[Any]] = frozenset()
+
+    def run(self, density: Any, context: Any) -> Any:
+        began = torch.rand(())
+        self.under_way.append(1 + (self.under_way[-1] if self.under_way else 0))
+        with aside() if self.is_aside else nullcontext():
+            time.sleep(self.seconds)
+        self.under_way.append(self.under_way[-1] - 1)
+        if context.seed == self.fails_at:
+            raise ValueError(f"fit {context.seed} fails in {_MARK.get()}")
+        assert _MARK.get() == "a context" and torch.rand(()) != began
+        return bz.MAP(num_steps=0, polish_steps=0).run(density, context)
+
+
+def waiting(method: Waits, cores: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the seeds of six posteriors, in their order."""
+    monkeypatch.setattr("bnnzoo.engine.cores.num_cores", lambda: cores)
+    density = build_density(line, *datasets(1)[0])
+    token = _MARK.set("a context")
+    try:
+        run = one_at_a_time(run_together)
+        return [each.info.seed for each in run(method, [(density, FitContext(seed)) for seed in range(6)])]
+    finally:
+        _MARK.reset(token)
+
+
+@pytest.mark.parametrize(
+    ("is_aside", "cores", "most"), [(True, 2, 2), (True, 3, 3), (True, 1, 1), (False, 2, 1)], ids=str
+)
+def test_fits_that_are_mostly_native_run_side_by_side(
+    is_aside: bool, cores: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = Waits(0.1, is_aside)
+    before = torch.get_rng_state()
+    assert waiting(method, cores, monkeypatch) == [*range(6)]
+    assert max(method.under_way) == most
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_fit_that_fails_beside_others_ends_them_all(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=f"fit {number} fails in a context"):
+        waiting(Waits(0.1, True, number), 2, monkeypatch)
+    assert one_at_a_time(lambda: "a turn")() == "a turn"  # which nobody kept
+
+
+def test_training_is_the_same_on_one_thread_and_on_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = bz.MeanFieldVI(num_steps=60)
+    data = datasets(4)
+    seeds = [seed_of_fit(3, number) for number in range(len(data))]
+
+    def fitted() -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ManyFits(line, method, 1000)(data, seeds)
+
+    monkeypatch.setattr(config, "NATIVE_SHARE", -1.0)
+    side_by_side = fitted()
+    with one_core():
+        in_turn = fitted()
+    for one, other in zip(side_by_side, in_turn, strict=True):
+        assert torch.equal(one.loc, other.loc) and torch.equal(one.draws(20), other.draws(20))
 
 
 def test_data_of_several_shapes_and_frames_come_back_in_order() -> None:
