@@ -10,10 +10,13 @@ from torch.func import grad, vjp, vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.points import Points
 
-__all__ = ["hessian_of", "in_double"]
+__all__ = ["hessian_of", "hessians_of", "in_double"]
 
-CALLS = 12
-"""Hessians on the way to a mode, and there."""
+CALLS = 4
+"""How often Hessians are asked for on the way to a mode, and there."""
+
+COLUMNS_AT_A_TIME, VALUES_AT_A_TIME = 64, 2**20
+"""Columns of a Hessian that are computed together, and observations, each column counted, of several Hessians."""
 
 
 def in_double(density: LogDensity) -> LogDensity:
@@ -25,7 +28,13 @@ def in_double(density: LogDensity) -> LogDensity:
 
 
 def hessian_of(density: LogDensity, theta: Tensor) -> Tensor:
-    """Return the Hessian ``[P, P]`` of the log joint density at ``theta[P]``, of many fits of one kind by what they share."""
+    """Return the Hessian ``[P, P]`` of the log joint density at ``theta[P]``."""
+    return hessians_of(density, theta[None])[0]
+
+
+def hessians_of(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the Hessians ``[M, P, P]`` of the log joint density at ``theta[M, P]``, in many fits by what they share."""
+    together = max(1, VALUES_AT_A_TIME // max(1, density.num_data * min(theta.shape[1], COLUMNS_AT_A_TIME)))
 
     def at(theta: Tensor, *data: Any) -> Tensor:
         def log_joint(point: Tensor) -> Tensor:
@@ -33,12 +42,15 @@ def hessian_of(density: LogDensity, theta: Tensor) -> Tensor:
 
         # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
         _, transposed = vjp(grad(log_joint), theta)[:2]
-        (found,) = vmap(transposed, chunk_size=64)(torch.eye(len(theta), dtype=theta.dtype, device=theta.device))
+        columns = torch.eye(len(theta), dtype=theta.dtype, device=theta.device)
+        (found,) = vmap(transposed, chunk_size=COLUMNS_AT_A_TIME)(columns)
         return found.detach()
 
+    def batched(theta: Tensor, *data: Any) -> Tensor:
+        found: Tensor = vmap(at, in_dims=(0, *(None for _ in data)), chunk_size=together)(theta, *data)
+        return found
+
     if not density.is_one_of_many:
-        return at(theta, *density.data)
-    in_dims = (0, *(None for _ in density.data))
-    points: Points = density.shared("hessian", lambda: Points(at, vmap(at, in_dims=in_dims), CALLS))
-    found: Tensor = points(theta[None], *density.data)[0]
+        return at(theta[0], *density.data)[None] if len(theta) == 1 else batched(theta, *density.data)
+    found: Tensor = density.shared("hessian", lambda: Points(at, batched, CALLS))(theta, *density.data)
     return found

@@ -30,6 +30,7 @@ NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on dif
 MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation itself, which cost no evaluation
 DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
 EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a tenth of a short fit
+SMALL_BLOCK = 32  # points that are evaluated one by one where they cannot be together
 VALUES_AT_A_TIME = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 
 
@@ -95,8 +96,7 @@ def smoothed_ratios(density: LogDensity, theta: Tensor, log_q: Tensor) -> tuple[
 def log_joint_at(density: LogDensity, theta: Tensor) -> Tensor:
     """Return the log joint density ``[S]`` of ``theta[S, P]``, without gradients, minus infinity where it cannot be computed."""
     with torch.no_grad(), isolated(0, density.device):
-        found = _batched(density, theta)
-        found = torch.stack([_of_one(density, row) for row in theta]) if found is None else found
+        found = _in_blocks(density, theta)
     return found.nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
 
 
@@ -117,6 +117,16 @@ def _batched(density: LogDensity, theta: Tensor) -> Tensor | None:
         return log_joint(theta, *density.data)
     except Exception:  # the model's own code may raise anything where it cannot be batched
         return None
+
+
+def _in_blocks(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the log joint density ``[S]``, one by one only in small blocks with points at which it cannot be computed."""
+    found = _batched(density, theta)
+    if found is not None:
+        return found
+    if len(theta) > SMALL_BLOCK:
+        return torch.cat([_in_blocks(density, half) for half in theta.tensor_split(2)])
+    return torch.stack([_of_one(density, row) for row in theta])
 
 
 def _of_one(density: LogDensity, theta: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.hessian import hessian_of, in_double
+from bnnzoo.core.model.hessian import hessians_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.inference.optimise.lbfgs import lbfgs
@@ -144,16 +144,14 @@ def _way(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Way | None:
     path = _path(evaluate, start)
     top, _ = _newton(density, evaluate, path[-1])
     best, highest = None, -float("inf")
-    for theta in [top, *reversed(path)]:
-        frame = _laplace(density, theta)
-        if frame is None:
-            continue
-        ratios = log_ratios(density, frame)
-        bound = float(ratios.mean())
-        if bound > highest or best is None:
-            best, highest = frame, bound
-        if float(ratios.std()) < CLOSE:
-            break
+    for places in (top[None], torch.stack(path[::-1])):  # all others at once, if the mode does not do
+        frames = [found[0] for found in _curvatures(density, places) if found is not None]
+        for frame, ratios in zip(frames, _log_ratios(density, frames), strict=True):
+            bound = float(ratios.mean())
+            if bound > highest or best is None:
+                best, highest = frame, bound
+            if float(ratios.std()) < CLOSE:
+                return Way(best, top)
     if best is None or highest == -float("inf"):  # the density ends beside all of them
         return None
     return Way(best, top)
@@ -164,12 +162,19 @@ def log_ratios(density: LogDensity, frame: Frame) -> Tensor:
 
     Their mean is the evidence lower bound, and the logarithm of the mean ratio an estimate of the evidence around it.
     """
-    size = len(frame.loc)
-    half = torch.randn(NUM_DRAWS // 2, size, generator=torch.Generator().manual_seed(0)).to(frame.loc)
+    return _log_ratios(density, [frame])[0]
+
+
+def _log_ratios(density: LogDensity, frames: Sequence[Frame]) -> Sequence[Tensor]:
+    """Return what :func:`log_ratios` does for each frame."""
+    if not frames:
+        return ()
+    size = len(frames[0].loc)
+    half = torch.randn(NUM_DRAWS // 2, size, generator=torch.Generator().manual_seed(0)).to(frames[0].loc)
     noise = torch.cat([half, -half])
-    value = log_joint_at(density, frame.loc + noise @ frame.root.mT)
-    constant = frame.root.diagonal().log().sum() + 0.5 * size * math.log(2 * math.pi)
-    return value + 0.5 * noise.square().sum(1) + constant
+    values = log_joint_at(density, torch.cat([frame.loc + noise @ frame.root.mT for frame in frames])).split(len(noise))
+    constant = 0.5 * noise.square().sum(1) + 0.5 * size * math.log(2 * math.pi)
+    return [value + frame.root.diagonal().log().sum() + constant for value, frame in zip(values, frames, strict=True)]
 
 
 def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
@@ -234,7 +239,15 @@ def at_peak(density: LogDensity, theta: Tensor) -> Frame | None:
 
 def _curvature(density: LogDensity, theta: Tensor) -> tuple[Frame, bool] | None:
     """Return the Gaussian at ``theta[P]``, eigenvalues by their size, and whether all of them curve down."""
-    hessian = _hessian(density, theta)
+    return _curvatures(density, theta[None])[0]
+
+
+def _curvatures(density: LogDensity, theta: Tensor) -> list[tuple[Frame, bool] | None]:
+    """Return what :func:`_curvature` does at each of ``theta[M, P]``."""
+    return [_of_hessian(each, at) for each, at in zip(_hessians(density, theta), theta, strict=True)]
+
+
+def _of_hessian(hessian: Tensor | None, theta: Tensor) -> tuple[Frame, bool] | None:
     if hessian is None or not bool(hessian.isfinite().all()):
         return None
     least = LEAST_CURVATURE * torch.finfo(hessian.dtype).eps
@@ -254,11 +267,11 @@ def _curvature(density: LogDensity, theta: Tensor) -> tuple[Frame, bool] | None:
     return Frame(theta.detach(), root, scale), bool((signed > 0).all())
 
 
-def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
-    """Return the Hessian ``[P, P]`` of the log joint density, in double precision unless the model holds tensors in single."""
+def _hessians(density: LogDensity, theta: Tensor) -> list[Tensor | None]:
+    """Return Hessians ``[P, P]`` of the log joint density at ``theta[M, P]``, in double precision where the model can be."""
     for each, at in ((in_double(density), theta.double()), (density, theta)):
         try:
-            return hessian_of(each, at)
+            return [*hessians_of(each, at)]
         except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
             continue
-    return None
+    return [None] if len(theta) == 1 else [found for row in theta for found in _hessians(density, row[None])]
