@@ -1,6 +1,7 @@
 """Pure functions of a point at many points, for many fits: as one traced graph, or in native code at one point after another."""
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ class Points:
         How often each fit calls it: decides whether native code pays; 0: it does not.
     fallback : callable, optional
         What to run where ``batched`` cannot be traced.
+    at_least : int
+        Points of which graphs are made at least, so that one and a few share one: the last is repeated.
 
     Examples
     --------
@@ -47,8 +50,10 @@ class Points:
         batched: Callable[..., Any],
         num_calls: int = 1,
         fallback: Callable[..., Any] | None = None,
+        at_least: int = 1,
     ) -> None:
         self._alone, self._graph, self._num_calls = alone, Lowered(batched, fallback), num_calls
+        self._at_least = at_least
         self._native: dict[Hashable, _NativePoints | None] = {}
 
     def __call__(self, points: Tensor, *others: Any) -> Any:
@@ -58,22 +63,37 @@ class Points:
             self._native[key], found = self._first(points, *others)
             return found
         native = self._native[key]
-        return self._graph(points, *others) if native is None else native(points, *others)
+        return self._by_graph(points, *others) if native is None else native(points, *others)
 
     def repeated(self) -> Callable[..., Any]:
         """Return the function for a loop of unknown length; see :meth:`Lowered.repeated`."""
-        return self if over_all_fits(self._num_calls) > 1 else self._graph.repeated()
+        if over_all_fits(self._num_calls) > 1:
+            return self
+        calls = count(1)
+        return lambda points, *others: self._by_graph(points, *others, num_calls=next(calls))
 
     def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
         """Return the graph for the shapes of ``args``; see :meth:`Lowered.specialize`."""
         return self._graph.specialize(*args, num_calls=num_calls)
 
+    def _by_graph(self, points: Tensor, *others: Any, num_calls: float = 1) -> Any:
+        padded = self._padded(points)
+        step = self.specialize(padded, *others, num_calls=num_calls)
+        if padded is points or step.how == "eager":  # where each point costs what the model does
+            return self._graph(points, *others) if step.how == "eager" else step(points, *others)
+        return pytree.tree_map(lambda each: each[: len(points)], step(padded, *others))
+
+    def _padded(self, points: Tensor) -> Tensor:
+        missing = self._at_least - len(points)
+        return torch.cat([points, points[-1:].expand(missing, *points.shape[1:])]) if missing > 0 else points
+
     def _first(self, points: Tensor, *others: Any) -> tuple["_NativePoints | None", Any]:
         """Return native code where it pays and gives what the graph gives, and that."""
-        step = self._graph.specialize(points, *others)
-        found = step(points, *others)
-        enough = step.worth_compiling_after * CPP_SECONDS / COMPILE_SECONDS
-        if points.device.type != "cpu" or not over_all_fits(self._num_calls) > enough:
+        found = self._by_graph(points, *others)
+        if points.device.type != "cpu" or not self._num_calls:
+            return None, found
+        step = self.specialize(self._padded(points), *others)
+        if not over_all_fits(self._num_calls) > step.worth_compiling_after * CPP_SECONDS / COMPILE_SECONDS:
             return None, found
         try:
             native = _NativePoints(self._alone, points[0], others)

@@ -1,5 +1,7 @@
 """Functions of a point at many points: the graph decides what is right, and native code takes over where it pays."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -31,7 +33,10 @@ def made(number):
 def is_native(points, monkeypatch):
     """Tell whether a call leaves the graph alone."""
     calls = []
-    monkeypatch.setattr(points_module.Lowered, "__call__", lambda *args: calls.append(args))
+    specialize = points_module.Lowered.specialize
+    monkeypatch.setattr(
+        points_module.Lowered, "specialize", lambda *args, **n: (calls.append(1), specialize(*args, **n))[1]
+    )
     points(torch.ones(4, 2, dtype=torch.float64), X)
     return not calls
 
@@ -66,3 +71,32 @@ def test_native_code_that_disagrees_is_not_used(monkeypatch):
     with fits_to_come(100_000):
         found(torch.ones(4, 2, dtype=torch.float64), X)
     assert not is_native(found, monkeypatch)
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+def test_one_point_and_a_few_share_a_graph(is_traced):
+    sizes = []
+
+    def several(theta, x):
+        sizes.append(len(theta))
+        assert is_traced or float(theta.sum()) > 0  # of which no graph can be made
+        return batched(theta, x)
+
+    def looped(theta, x):
+        sizes.append(-len(theta))
+        return batched(theta, x)
+
+    found = Points(alone, several, num_calls=0, fallback=looped, at_least=8)
+    theta = torch.rand(12, 2, dtype=torch.float64) + 0.1
+    for number in (1, 3, 8, 12):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            values = found(theta[:number], X)
+        for name, expected in batched(theta[:number], X).items():
+            torch.testing.assert_close(values[name], expected)
+    if is_traced:
+        assert set(sizes) == {8, 12}
+    else:  # as Python no point is evaluated for nothing
+        sizes.clear()
+        found(theta[:3], X)
+        assert sizes == [-3]

@@ -55,8 +55,11 @@ from bnnzoo.engine.value_and_grad import looped_value_and_grad, single_value_and
 
 __all__ = ["LogDensity", "build_density", "first_run"]
 
-CALLS_OF_A_SEARCH = 64
-"""Evaluations in which the modes of a small model are found: measured 50 to 100 calls, of one to seven points each."""
+CALLS_OF_A_SEARCH, ROWS_OF_A_SEARCH = 64, 8
+"""Evaluations in which the modes of a small model are found: measured 50 to 100 calls, of one to eight points each."""
+
+FEW_ENTRIES = 2**13
+"""Parameters times observations up to which eight points cost hardly more than one, and less than another graph, 40 ms."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,8 +196,11 @@ class LogDensity(ParameterSpace):
     def value_and_grad(self) -> Points:
         """``(theta[C, P], *batch) -> ([C], [C, P])``: log joint density and its gradient, batched and lowered."""
         calls = CALLS_OF_A_SEARCH if self.is_one_of_many else 0  # too few in one fit for compiling to pay
+        rows = ROWS_OF_A_SEARCH if self.num_data * self.num_params <= FEW_ENTRIES else 1
         alone, looped = single_value_and_grad(self.log_joint), looped_value_and_grad(self.log_joint)
-        return self.shared("value and gradient", lambda: Points(alone, self.batched_value_and_grad, calls, looped))
+        return self.shared(
+            "value and gradient", lambda: Points(alone, self.batched_value_and_grad, calls, looped, rows)
+        )
 
     @property
     def is_one_of_many(self) -> bool:
@@ -238,10 +244,7 @@ class LogDensity(ParameterSpace):
             found: T = vmap(function, in_dims=(0, *(None for _ in data)), **settings)(theta, *data)
             return found
 
-        if not self.is_one_of_many:
-            return batched
-        points: Points = self.shared(key, lambda: Points(function, batched, num_calls))
-        return points
+        return self.shared(key, lambda: Points(function, batched, num_calls)) if self.is_one_of_many else batched
 
     def batched_value_and_grad(self, theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
         """Return the log joint density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, not yet lowered."""
