@@ -1,0 +1,219 @@
+"""``distil``: one network that predicts what the draws of a posterior predict on average, and how far they are apart."""
+
+import copy
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bnnzoo.core.data.described import described
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.reading.outcomes import observed_places
+from bnnzoo.core.types import Whole
+from bnnzoo.models import mlp
+from bnnzoo.predictive import measure_predictions
+from bnnzoo.serving.distilled import Distilled, told_if_inexact
+from bnnzoo.serving.points import points_of
+from bnnzoo.serving.student import Student, learn
+from bnnzoo.serving.summaries import ROUNDING, Summaries, errors, moments_of_chains
+
+__all__ = ["distil"]
+
+HIDDEN = (64, 64, 64)
+FEWEST_ROWS, FEWEST_DRAWS = 10, 4
+
+
+def distil(
+    posterior: Posterior,
+    inputs: Any,
+    network: nn.Module | None = None,
+    *,
+    reach: float = 0.5,
+    num_points: int = 8192,
+    num_steps: int = 4000,
+    num_draws: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: Whole = 0,
+) -> Distilled:
+    """Fit one network to what the draws of a posterior predict together: the mean, and how uncertain it is and why.
+
+    The student learns from predictions by all draws at the rows of ``inputs``, between them, and in a box that is wider than
+    they are. Observations are not needed. How far it is from the draws is measured at points that it did not learn from, inside
+    the data and beyond them, in Monte Carlo floors: one floor is how far two halves of the draws are apart.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From :func:`bnnzoo.fit`, of a model with one array of inputs and one outcome, which may have several dimensions.
+    inputs : array_like [N, ...]
+        Inputs from where the student will be used, such as those of the fit; at least ten rows.
+    network : Module, optional
+        From standardised inputs ``[N, ...]`` to ``[N, 3 Q]`` for Q real outcomes or counts, to ``[N, K + 1]`` for K classes. A
+        copy of it learns. Default: three layers of 64 rectified linear units.
+    reach : float
+        How far the box reaches beyond the inputs at either end, as a fraction of the range of each column.
+    num_points : int
+        Points to learn from.
+    num_steps : int
+        Steps of Adam, followed by up to a quarter as many iterations of L-BFGS. Half a minute with the defaults.
+    num_draws : int, optional
+        As for :func:`bnnzoo.predict`.
+    dtype : torch.dtype
+        Of the student. It learns in double precision.
+    seed : int
+        Of the points, the weights and the mini-batches.
+
+    Returns
+    -------
+    Distilled
+        With ``module``, a plain torch module, and ``report``, the errors.
+
+    Warns
+    -----
+    InexactStudentWarning
+        If an error inside the data exceeds 1.5 floors.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as above, the model takes further arguments, or a predictive variance is infinite.
+
+    References
+    ----------
+    A. Korattikara, V. Rathod, K. Murphy, M. Welling, Bayesian dark knowledge, NeurIPS 2015.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=1)
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> student = bz.distil(posterior, target.data[0], num_points=800, num_steps=800)
+    >>> list(student.predict([[0.0], [0.5]]))
+    ['mean', 'sd', 'total', 'aleatoric', 'epistemic', 'outside']
+    """
+    for name, value, kind in (("num_points", num_points, Integral), ("num_steps", num_steps, Integral), ("reach", reach, Real)):
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise TypeError(f"distil({name}={value!r}): write a {'whole ' if kind is Integral else ''}number.")
+    if min(num_points, num_steps) < 100 or not 0 <= reach < math.inf:
+        raise ValueError(
+            f"distil(num_points={num_points}, num_steps={num_steps}, reach={reach}): write at least 100 points and steps, and "
+            "a reach of zero or more."
+        )
+    if network is not None and not isinstance(network, nn.Module):
+        raise TypeError(f"distil(network=...) is of type {type(network).__name__}: pass a torch module, or leave it out.")
+    if not dtype.is_floating_point:
+        raise ValueError(f"distil(dtype={dtype}): write torch.float32 or torch.float64.")
+    values = _checked(posterior, inputs)
+    points = points_of(values, num_points, reach, int(seed))
+    like = posterior.density.dtype
+
+    def moments(at: NDArray[np.floating]) -> xr.Dataset:
+        x = torch.as_tensor(at, dtype=like)
+        return measure_predictions(posterior, moments_of_chains, x, num_draws=num_draws, keep=("conditional",))
+
+    _refuse_few_draws(posterior, num_draws)
+    first = moments(points.training)
+    _refuse_infinite(first)
+    training = Summaries.of(first)
+    needed, generator_state = Student.num_outputs(training.whole), torch.get_rng_state()
+    try:  # layers draw their weights from torch's global random stream, which is left as it was
+        torch.manual_seed(int(seed))
+        chosen = nn.Sequential(nn.Flatten(), *mlp(values[0].size, HIDDEN, needed, "relu")) if network is None else network
+    finally:
+        torch.set_rng_state(generator_state)
+    chosen = copy.deepcopy(chosen).double()
+    _refuse_other_outputs(chosen, values[:2], needed, training.whole)
+    student = Student(chosen, (points.low, points.high), points.training, training.whole)
+    learn(student, points.training, training, num_steps, int(seed))
+    student.to(dtype).eval().requires_grad_(False)
+    found = {"inside": Summaries.of(moments(points.inside)), "beyond": Summaries.of(moments(points.beyond))}
+    report = xr.concat([_report(student, getattr(points, place), each) for place, each in found.items()], "place")
+    dims = [str(dim) for dim in first["first"].dims if dim != "chain"]
+    about = {"method": posterior.info.method, "reach": float(reach), "dims": dims}
+    result = Distilled(student, report.assign_coords(place=list(found)), about)
+    told_if_inexact(result)
+    return result
+
+
+def _report(student: Student, at: NDArray[np.floating], drawn: Summaries) -> xr.Dataset:
+    """Return error and floor of each measure, averaged over rows."""
+    with torch.no_grad():
+        found = student(torch.as_tensor(at).to(student.low))
+    own = {name: found[name].double().numpy() for name in drawn.whole}
+    apart, floors = errors(own, drawn.whole, drawn.whole), drawn.floors()
+    values = np.array([[apart[name].mean(), max(float(floors[name].mean()), ROUNDING)] for name in apart]).T
+    parts = {"error": values[0], "floor": values[1], "ratio": values[0] / values[1]}
+    return xr.Dataset({name: ("measure", each) for name, each in parts.items()}, {"measure": list(apart)})
+
+
+def _checked(posterior: Posterior, inputs: Any) -> NDArray[np.floating]:
+    """Return the inputs as an array, after refusing what cannot be distilled."""
+    if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
+        raise TypeError(
+            f"distil takes the posterior that bnnzoo.fit returned, but its first argument is of type {type(posterior).__name__}."
+        )
+    density = posterior.density
+    if described(density.model).takes_frames:
+        raise ValueError("distil takes models of one array of inputs, and this model, of a formula, takes a data frame.")
+    if len(density.observed) != 1:
+        raise ValueError(f"distil takes models of one observed site, and this one has {', '.join(density.observed) or 'none'}.")
+    if density.has_data:
+        outcomes = observed_places(density)
+        others = [place for place, value in enumerate(density.data) if place not in outcomes and value is not None]
+        if others != [0] or not isinstance(density.data[0], Tensor):
+            raise ValueError(
+                f"distil takes models of one array of inputs, and this one was fitted to {len(others)} arguments besides its "
+                f"outcome, the first of type {type(density.data[0]).__name__}: put the inputs into one array, whose columns the "
+                "model takes apart."
+            )
+    values = np.asarray(inputs.detach().cpu() if isinstance(inputs, Tensor) else inputs)
+    if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
+        raise TypeError(f"inputs hold {values.dtype}: pass an array of numbers [N, ...], as to bnnzoo.predict.")
+    if values.ndim < 2 or len(values) < FEWEST_ROWS:
+        raise ValueError(
+            f"inputs have shape {values.shape}: pass at least {FEWEST_ROWS} rows [N, ...], such as those of the fit."
+        )
+    shape = tuple(density.data[0].shape[1:]) if density.has_data else values.shape[1:]
+    if values.shape[1:] != shape:
+        raise ValueError(f"inputs have rows of shape {values.shape[1:]}, but the model was fitted to rows of shape {shape}.")
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(1)))
+        raise ValueError(f"inputs are not finite in row {row}: leave such rows out; the student can be given none either.")
+    return values.astype(float)
+
+
+def _refuse_few_draws(posterior: Posterior, num_draws: int | None) -> None:
+    chains, draws = posterior.draws(num_draws).shape[:2]
+    if chains * draws < FEWEST_DRAWS:
+        raise ValueError(
+            f"distil compares halves of the draws, and there {'is' if chains * draws == 1 else 'are'} {chains * draws}: fit by a "
+            f"method with at least {FEWEST_DRAWS} draws or members."
+        )
+
+
+def _refuse_infinite(moments: xr.Dataset) -> None:
+    for values in moments.data_vars.values():
+        if not np.isfinite(values).all():
+            share = float((~np.isfinite(values)).mean())
+            raise ValueError(
+                f"The predictive moments are infinite or undefined in {share:.0%} of the points, as of a Student-t distribution of "
+                "at most two degrees of freedom: they cannot be distilled; use the draws."
+            )
+
+
+def _refuse_other_outputs(network: nn.Module, rows: NDArray[np.floating], needed: int, whole: Any) -> None:
+    with torch.no_grad():
+        out = network(torch.as_tensor(rows))
+    kind = "one more than there are classes" if "probs" in whole else "three for each outcome"
+    if not isinstance(out, Tensor) or out.shape != (len(rows), needed):
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(
+            f"distil(network=...) makes {shape} of two rows of inputs, but must make ({len(rows)}, {needed}), {kind}: change its "
+            "last layer."
+        )

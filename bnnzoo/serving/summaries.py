@@ -1,0 +1,110 @@
+"""What thousands of draws say of each row, in a few numbers, and how far two halves of the draws differ in them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.diagnostics.floor import chain_halves
+from bnnzoo.trees import companion, first_moment, moment, plogp
+
+__all__ = ["ROUNDING", "Summaries", "errors", "moments_of_chains"]
+
+type Array = NDArray[np.floating]
+type Summary = Mapping[str, Array]
+
+ROUNDING = 1e-5
+"""Smallest floor: of what does not depend on the draws, such as a known noise, halves differ by rounding only."""
+
+SMALLEST = 1e-12
+"""Smallest variance, as a fraction of the largest, of which a logarithm is taken."""
+
+
+def moments_of_chains(tree: xr.DataTree) -> xr.Dataset:
+    """Return moments ``[obs_id, chain, ...]`` over the draws of each chain, a single one being cut in the middle.
+
+    ``first`` is the mean of E[y | x, theta] or of the class probabilities, ``second`` that of the variance or entropy of
+    p(y | x, theta), ``spread`` the variance of E[y | x, theta].
+    """
+    name = first_moment(tree, "probs", "mean")
+    values = {"first": moment(tree, name)}
+    second = companion(tree, name, "entropy" if name == "probs" else "variance")
+    if second is None and name == "probs":
+        second = -xr.apply_ufunc(plogp, values["first"]).sum("class_id")
+    if second is None:
+        raise ValueError("distil needs the variance of p(y | x, theta), and the likelihood of this model has none.")
+    values["second"] = second
+    if values["first"].sizes["chain"] == 1:
+        half = values["first"].sizes["draw"] // 2
+        values = {
+            key: xr.concat([each.isel(draw=slice(half)), each.isel(draw=slice(half, 2 * half))], "chain")
+            for key, each in values.items()
+        }
+    spread = {"spread": values["first"].var("draw")} if name == "mean" else {}
+    found = xr.Dataset({key: each.mean("draw") for key, each in values.items()} | spread)
+    return found.drop_vars(["chain"], errors="ignore").transpose("obs_id", "chain", ...)
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The summaries of all draws, and of halves of them.
+
+    Attributes
+    ----------
+    whole : mapping of str to ndarray [M, ...]
+        ``mean``, ``aleatoric`` and ``epistemic`` variance; or ``probs`` and ``epistemic``, the mutual information.
+    halves : sequence of pair of such mappings
+        Of whole chains, if there are several, in up to ten ways.
+    """
+
+    whole: Summary
+    halves: Sequence[tuple[Summary, Summary]]
+
+    @classmethod
+    def of(cls, moments: xr.Dataset) -> "Summaries":
+        """Return the summaries, given the moments of each chain."""
+        first, second = (np.moveaxis(moments[name].to_numpy().astype(float), 1, 0) for name in ("first", "second"))
+        spread = np.moveaxis(moments["spread"].to_numpy().astype(float), 1, 0) if "spread" in moments else None
+
+        def summary(chains: Sequence[int] | Array) -> Summary:
+            mean, inner = first[chains].mean(0), second[chains].mean(0)
+            if spread is None:
+                return {"probs": mean, "epistemic": np.maximum(-plogp(mean).sum(-1) - inner, 0.0)}
+            epistemic = spread[chains].mean(0) + first[chains].var(0)
+            least = SMALLEST * max(float((inner + epistemic).max()), np.finfo(float).tiny)
+            return {"mean": mean, "aleatoric": np.maximum(inner, least), "epistemic": np.maximum(epistemic, least)}
+
+        chains = np.arange(len(first))
+        halves = [(summary(one), summary(other)) for one, other in chain_halves(len(first), 1)]
+        return cls(summary(chains), halves)
+
+    def floors(self) -> dict[str, Array]:
+        """Return how far halves are apart ``[M]``, on average."""
+        each = [errors(*pair, self.whole) for pair in self.halves]
+        return {name: np.mean([found[name] for found in each], 0) for name in each[0]}
+
+
+def errors(one: Summary, other: Summary, whole: Summary) -> dict[str, Array]:
+    """Return how far two summaries are apart ``[M]``, averaged over outputs.
+
+    Of real predictions ``mean``, in epistemic standard deviations of ``whole``, and the logarithms ``log_sd`` of the total
+    standard deviation, ``log_sd_aleatoric`` and ``log_sd_epistemic``. Of classes ``probs``, the total variation, and
+    ``mutual_information`` in nats.
+    """
+    if "probs" in whole:
+        found = {
+            "probs": abs(one["probs"] - other["probs"]).sum(-1) / 2,
+            "mutual_information": abs(one["epistemic"] - other["epistemic"]),
+        }
+    else:
+        log_sd = {
+            "log_sd": [np.log(each["aleatoric"] + each["epistemic"]) / 2 for each in (one, other)],
+            **{f"log_sd_{part}": [np.log(each[part]) / 2 for each in (one, other)] for part in ("aleatoric", "epistemic")},
+        }
+        found = {
+            "mean": abs(one["mean"] - other["mean"]) / np.sqrt(whole["epistemic"]),
+            **{name: abs(first - second) for name, (first, second) in log_sd.items()},
+        }
+    return {name: values.reshape(len(values), -1).mean(1) for name, values in found.items()}
