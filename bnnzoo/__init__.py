@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         effects,
         ood,
         plots,
+        serving,
         testing,
         uncertainty,
         validation,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         save_tree,
         to_datatree,
     )
+    from bnnzoo.serving import distil
     from bnnzoo.uncertainty import summarise
     from bnnzoo.validation import monitor
 
@@ -121,6 +123,7 @@ __all__ = [
     "check",
     "datasets",
     "diagnostics",
+    "distil",
     "effects",
     "fit",
     "fit_many",
@@ -140,6 +143,7 @@ __all__ = [
     "random_module",
     "report",
     "save_tree",
+    "serving",
     "summarise",
     "testing",
     "to_datatree",
@@ -161,6 +165,7 @@ _ON_FIRST_USE = frozenset(
         "ood",
         "plots",
         "predictive",
+        "serving",
         "testing",
         "uncertainty",
         "validation",
@@ -169,6 +174,7 @@ _ON_FIRST_USE = frozenset(
 )
 _FUNCTIONS = {
     "check": "checking",
+    "distil": "serving",
     "formula": "models.formula",
     "monitor": "validation",
     "report": "apps.reporting",

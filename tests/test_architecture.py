@@ -71,6 +71,7 @@ LAYERS |= {
     "effects": Layer(PROGRAMS),
     "loading": Layer(PROGRAMS),
     "testing": Layer(PROGRAMS),
+    "serving": Layer(PROGRAMS | MEASURES | {"trees"}),
     "sklearn": Layer(PROGRAMS | {"loading"}),
     "validation": Layer(PROGRAMS | MEASURES | {"trees"}),
     "zoo": Layer(PROGRAMS | MEASURES | {"datasets", "plots", "trees"}),
