@@ -2,8 +2,8 @@
 
 import copy
 import math
-from numbers import Integral, Real
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -13,10 +13,13 @@ from torch import Tensor, nn
 
 from bnnzoo.core.data.described import described
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.outcomes import observed_places
+from bnnzoo.core.settings import NonNegative, Range, check_argument
 from bnnzoo.core.types import Whole
 from bnnzoo.models import mlp
 from bnnzoo.predictive import measure_predictions
+from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
 from bnnzoo.serving.distilled import Distilled, told_if_inexact
 from bnnzoo.serving.points import points_of
 from bnnzoo.serving.student import Student, learn
@@ -24,7 +27,10 @@ from bnnzoo.serving.summaries import ROUNDING, Summaries, errors, moments_of_cha
 
 __all__ = ["distil"]
 
-HIDDEN = (64, 64, 64)
+SIZES = ((32, 32), (64, 64, 64))
+"""Hidden units of the default networks, of which the first that learns to within a floor is taken: small ones answer sooner."""
+
+type AtLeastHundred = Annotated[int, Range(100)]
 FEWEST_ROWS, FEWEST_DRAWS = 10, 4
 
 
@@ -54,13 +60,13 @@ def distil(
         Inputs from where the student will be used, such as those of the fit; at least ten rows.
     network : Module, optional
         From standardised inputs ``[N, ...]`` to ``[N, 3 Q]`` for Q real outcomes or counts, to ``[N, K + 1]`` for K classes. A
-        copy of it learns. Default: three layers of 64 rectified linear units.
+        copy of it learns. Default: two layers of 32 rectified linear units, or, if these do not suffice, three of 64.
     reach : float
         How far the box reaches beyond the inputs at either end, as a fraction of the range of each column.
     num_points : int
         Points to learn from.
     num_steps : int
-        Steps of Adam, followed by up to a quarter as many iterations of L-BFGS. Half a minute with the defaults.
+        Steps of Adam, followed by up to a quarter as many iterations of L-BFGS. Up to a minute or two with the defaults.
     num_draws : int, optional
         As for :func:`bnnzoo.predict`.
     dtype : torch.dtype
@@ -89,56 +95,58 @@ def distil(
 
     Examples
     --------
-    >>> import bnnzoo as bz
-    >>> from bnnzoo.testing import linear_gaussian
-    >>> target = linear_gaussian(num_inputs=1)
-    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
-    >>> student = bz.distil(posterior, target.data[0], num_points=800, num_steps=800)
+    >>> import bnnzoo as bz, torch
+    >>> x = torch.linspace(-1, 1, 40)[:, None]
+    >>> model = bz.models.supervised(bz.models.mlp(1, ()), bz.priors.fan_in(1.0), bz.likelihoods.gaussian(scale=0.5))
+    >>> posterior = bz.fit(model, bz.Laplace(), x, 2 * x[:, 0], progress=False)
+    >>> network = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
+    >>> student = bz.distil(posterior, x, network, num_points=400, num_steps=400)
     >>> list(student.predict([[0.0], [0.5]]))
     ['mean', 'sd', 'total', 'aleatoric', 'epistemic', 'outside']
     """
-    for name, value, kind in (("num_points", num_points, Integral), ("num_steps", num_steps, Integral), ("reach", reach, Real)):
-        if isinstance(value, bool) or not isinstance(value, kind):
-            raise TypeError(f"distil({name}={value!r}): write a {'whole ' if kind is Integral else ''}number.")
-    if min(num_points, num_steps) < 100 or not 0 <= reach < math.inf:
-        raise ValueError(
-            f"distil(num_points={num_points}, num_steps={num_steps}, reach={reach}): write at least 100 points and steps, and "
-            "a reach of zero or more."
-        )
-    if network is not None and not isinstance(network, nn.Module):
-        raise TypeError(f"distil(network=...) is of type {type(network).__name__}: pass a torch module, or leave it out.")
-    if not dtype.is_floating_point:
+    hints = {
+        "num_points": AtLeastHundred,
+        "num_steps": AtLeastHundred,
+        "reach": NonNegative,
+        "network": nn.Module | None,
+    }
+    given = {"num_points": num_points, "num_steps": num_steps, "reach": reach, "network": network}
+    for name, value in given.items():
+        check_argument("distil", name, value, hints[name])
+    if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"distil(dtype={dtype}): write torch.float32 or torch.float64.")
     values = _checked(posterior, inputs)
+    _refuse_few_draws(posterior, num_draws)
     points = points_of(values, num_points, reach, int(seed))
-    like = posterior.density.dtype
 
     def moments(at: NDArray[np.floating]) -> xr.Dataset:
-        x = torch.as_tensor(at, dtype=like)
+        x = torch.as_tensor(at, dtype=posterior.density.dtype)
         return measure_predictions(posterior, moments_of_chains, x, num_draws=num_draws, keep=("conditional",))
 
-    _refuse_few_draws(posterior, num_draws)
-    first = moments(points.training)
-    _refuse_infinite(first)
-    training = Summaries.of(first)
-    needed, generator_state = Student.num_outputs(training.whole), torch.get_rng_state()
-    try:  # layers draw their weights from torch's global random stream, which is left as it was
-        torch.manual_seed(int(seed))
-        chosen = nn.Sequential(nn.Flatten(), *mlp(values[0].size, HIDDEN, needed, "relu")) if network is None else network
-    finally:
-        torch.set_rng_state(generator_state)
-    chosen = copy.deepcopy(chosen).double()
-    _refuse_other_outputs(chosen, values[:2], needed, training.whole)
-    student = Student(chosen, (points.low, points.high), points.training, training.whole)
-    learn(student, points.training, training, num_steps, int(seed))
+    drawn = moments(points.training)
+    _refuse_infinite(drawn)
+    training = Summaries.of(drawn)
+    needed = Student.num_outputs(training.whole)
+    for hidden in SIZES:
+        with isolated(seed, torch.device("cpu")):
+            chosen = copy.deepcopy(_default(values.shape[1:], hidden, needed) if network is None else network)
+        _refuse_other_outputs(chosen.double(), values[:2], needed, training.whole)
+        student = Student(chosen, (points.low, points.high), points.training, training.whole)
+        if learn(student, points.training, training, num_steps, int(seed)) <= 1.0 or network is not None:
+            break
     student.to(dtype).eval().requires_grad_(False)
     found = {"inside": Summaries.of(moments(points.inside)), "beyond": Summaries.of(moments(points.beyond))}
     report = xr.concat([_report(student, getattr(points, place), each) for place, each in found.items()], "place")
-    dims = [str(dim) for dim in first["first"].dims if dim != "chain"]
+    dims = [str(dim) for dim in drawn["first"].dims if dim != "chain"]
     about = {"method": posterior.info.method, "reach": float(reach), "dims": dims}
     result = Distilled(student, report.assign_coords(place=list(found)), about)
     told_if_inexact(result)
     return result
+
+
+def _default(shape: tuple[int, ...], hidden: tuple[int, ...], outputs: int) -> nn.Module:
+    layers = mlp(math.prod(shape), hidden, outputs, partial(nn.ReLU, inplace=True))
+    return layers if len(shape) == 1 else nn.Sequential(nn.Flatten(), *layers)
 
 
 def _report(student: Student, at: NDArray[np.floating], drawn: Summaries) -> xr.Dataset:
@@ -154,15 +162,16 @@ def _report(student: Student, at: NDArray[np.floating], drawn: Summaries) -> xr.
 
 def _checked(posterior: Posterior, inputs: Any) -> NDArray[np.floating]:
     """Return the inputs as an array, after refusing what cannot be distilled."""
-    if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
-        raise TypeError(
-            f"distil takes the posterior that bnnzoo.fit returned, but its first argument is of type {type(posterior).__name__}."
-        )
+    refuse_no_posterior("distil", posterior, "posterior, x")
     density = posterior.density
     if described(density.model).takes_frames:
-        raise ValueError("distil takes models of one array of inputs, and this model, of a formula, takes a data frame.")
+        raise ValueError(
+            "distil takes models of one array of inputs, and this model, of a formula, takes a data frame."
+        )
     if len(density.observed) != 1:
-        raise ValueError(f"distil takes models of one observed site, and this one has {', '.join(density.observed) or 'none'}.")
+        raise ValueError(
+            f"distil takes models of one observed site, and this one has {', '.join(density.observed) or 'none'}."
+        )
     if density.has_data:
         outcomes = observed_places(density)
         others = [place for place, value in enumerate(density.data) if place not in outcomes and value is not None]
@@ -181,10 +190,14 @@ def _checked(posterior: Posterior, inputs: Any) -> NDArray[np.floating]:
         )
     shape = tuple(density.data[0].shape[1:]) if density.has_data else values.shape[1:]
     if values.shape[1:] != shape:
-        raise ValueError(f"inputs have rows of shape {values.shape[1:]}, but the model was fitted to rows of shape {shape}.")
+        raise ValueError(
+            f"inputs have rows of shape {values.shape[1:]}, but the model was fitted to rows of shape {shape}."
+        )
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(1)))
-        raise ValueError(f"inputs are not finite in row {row}: leave such rows out; the student can be given none either.")
+        raise ValueError(
+            f"inputs are not finite in row {row}: leave such rows out; the student can be given none either."
+        )
     return values.astype(float)
 
 
@@ -198,13 +211,14 @@ def _refuse_few_draws(posterior: Posterior, num_draws: int | None) -> None:
 
 
 def _refuse_infinite(moments: xr.Dataset) -> None:
-    for values in moments.data_vars.values():
-        if not np.isfinite(values).all():
-            share = float((~np.isfinite(values)).mean())
-            raise ValueError(
-                f"The predictive moments are infinite or undefined in {share:.0%} of the points, as of a Student-t distribution of "
-                "at most two degrees of freedom: they cannot be distilled; use the draws."
-            )
+    parts = [
+        np.isfinite(each.to_numpy()).reshape(moments.sizes["obs_id"], -1).all(1) for each in moments.data_vars.values()
+    ]
+    if (share := float(np.all(parts, axis=0).mean())) < 1.0:
+        raise ValueError(
+            f"The predictive moments are infinite or undefined in {1 - share:.0%} of the points, as those of a "
+            "Student-t distribution of at most two degrees of freedom: they cannot be distilled; use the draws."
+        )
 
 
 def _refuse_other_outputs(network: nn.Module, rows: NDArray[np.floating], needed: int, whole: Any) -> None:

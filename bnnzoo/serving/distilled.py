@@ -45,11 +45,11 @@ class Distilled:
     ----------
     module : Module
         Plain torch, from raw inputs ``[N, ...]`` to a dict: ``mean``, ``sd`` and the variances ``total``, ``aleatoric`` and
-        ``epistemic``; for classes ``probs``, and ``total``, ``aleatoric`` and ``epistemic`` in nats, the last one being the mutual
-        information. ``outside[N]`` tells which rows lie outside of what the student learned.
+        ``epistemic``; for classes ``probs``, and ``total``, ``aleatoric`` and ``epistemic`` in nats, the last of which is the
+        mutual information. ``outside[N]`` tells which rows lie outside of what the student learned.
     report : Dataset
-        By ``place`` (``inside`` the data and ``beyond``) and ``measure``: ``error``, ``floor`` and their ``ratio``, at points that
-        the student did not learn from.
+        By ``place`` (``inside`` the data and ``beyond``) and ``measure``: ``error``, ``floor`` and their ``ratio``, at points
+        that the student did not learn from.
     about : mapping
         The method of the fit, how far ``beyond`` reaches, and dims.
     """
@@ -85,7 +85,9 @@ class Distilled:
         low = dict(self.module.named_buffers())["low"]
         x = torch.as_tensor(np.asarray(inputs.detach().cpu() if isinstance(inputs, torch.Tensor) else inputs)).to(low)
         if x.shape[1:] != low.shape:
-            raise ValueError(f"inputs have shape {tuple(x.shape)}, but the student takes [N, {', '.join(map(str, low.shape))}].")
+            raise ValueError(
+                f"inputs have shape {tuple(x.shape)}, but the student takes [N, {', '.join(map(str, low.shape))}]."
+            )
         if not bool(x.isfinite().all()):
             row = int(x.isfinite().reshape(len(x), -1).all(1).int().argmin())
             raise ValueError(f"inputs are not finite in row {row}: leave such rows out, or impute them as for the fit.")
@@ -109,7 +111,10 @@ class Distilled:
         if "probs" in found:
             moments = {"probs": found["probs"] + 0 * sign, "entropy": found["aleatoric"] + 0 * sign}
         else:
-            moments = {"mean": found["mean"] + np.sqrt(found["epistemic"]) * sign, "variance": found["aleatoric"] + 0 * sign}
+            moments = {
+                "mean": found["mean"] + np.sqrt(found["epistemic"]) * sign,
+                "variance": found["aleatoric"] + 0 * sign,
+            }
         group = xr.Dataset({name: values.transpose(*names, ...) for name, values in moments.items()})
         return xr.DataTree.from_dict({"conditional": group})
 
@@ -153,7 +158,9 @@ class Distilled:
         configs = b"".join(values for name, values in files.items() if name.endswith("_config.json")).replace(b" ", b"")
         inputs = [values for name, values in files.items() if name.startswith("data/sample_inputs/")]
         if b'"use_pickle":true' in configs or any(inputs):
-            raise ValueError(f"{path} has pickled parts, which could run any code: it was not written by distilled.save.")
+            raise ValueError(
+                f"{path} has pickled parts, which could run any code: it was not written by distilled.save."
+            )
         module = torch.export.load(io.BytesIO(content)).module()
         return cls(module, xr.Dataset.from_dict(header["report"]), header["about"])
 

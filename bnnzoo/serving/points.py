@@ -75,7 +75,9 @@ def points_of(inputs: Array, number: int, reach: float, seed: int) -> Points:
     def around(of: Array, count: int) -> Array:
         """Return the rows, as many as are wanted, and further points on the way to neighbours."""
         chosen = any_of(of, max(0, count - len(of)))
-        _, places = tree.query(chosen / scale, range(2, 2 + min(NEIGHBOURS, len(near) - 1)))  # the first is the row itself
+        _, places = tree.query(
+            chosen / scale, range(2, 2 + min(NEIGHBOURS, len(near) - 1))
+        )  # the first is the row itself
         return np.concatenate([of[:count], between(chosen, near[rng.permuted(places, axis=1)[:, 0]])])
 
     def in_box(count: int) -> Array:

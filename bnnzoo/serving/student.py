@@ -42,14 +42,22 @@ class Student(nn.Module):
         The summaries at these inputs, as in :class:`~bnnzoo.serving.summaries.Summaries`.
     """
 
+    low: Tensor
+    high: Tensor
+    slope: Tensor
+    intercept: Tensor
+    target_mean: Tensor
+    target_sd: Tensor
+
     def __init__(self, network: nn.Module, box: tuple[Array, Array], inputs: Array, whole: Mapping[str, Array]) -> None:
         super().__init__()
         self.network, self.is_classes = network, "probs" in whole
         self.shape = whole["probs" if self.is_classes else "mean"].shape[1:]
         sd = inputs.std(0)
-        buffers = {"low": box[0], "high": box[1], "centre": inputs.mean(0), "scale": np.where(sd > 0, sd, 1.0)}
+        slope = 1 / np.where(sd > 0, sd, 1.0)
+        buffers = {"low": box[0], "high": box[1], "slope": slope, "intercept": -inputs.mean(0) * slope}
         if not self.is_classes:
-            targets = np.stack([whole["mean"], *(np.log(whole[part]) / 2 for part in ("aleatoric", "epistemic"))], -1)
+            targets = np.stack([whole["mean"], *(np.log(whole[part]) for part in ("aleatoric", "epistemic"))], -1)
             buffers |= {"target_mean": targets.mean(0), "target_sd": targets.std(0)}
         for name, value in buffers.items():
             self.register_buffer(name, torch.as_tensor(value))
@@ -64,16 +72,16 @@ class Student(nn.Module):
 
     def forward(self, x: Tensor) -> Outputs:
         """Return the moments of each row of ``x[N, ...]``."""
-        held = torch.maximum(torch.minimum(x, self.high), self.low)
-        out = self.network((held - self.centre) / self.scale)
+        held = x.clamp(self.low, self.high)
+        out = self.network(torch.addcmul(self.intercept, held, self.slope))
         found = self._classes(out) if self.is_classes else self._numbers(out)
         return {**found, "outside": (held != x).flatten(1).any(1)}
 
     def _numbers(self, out: Tensor) -> Outputs:
-        mean, *log_sd = torch.addcmul(self.target_mean, out.reshape(-1, *self.shape, 3), self.target_sd).unbind(-1)
-        aleatoric, epistemic = ((2 * each).exp() for each in log_sd)
+        out = torch.addcmul(self.target_mean, out.reshape(-1, *self.shape, 3), self.target_sd)
+        aleatoric, epistemic = out[..., 1:].exp().unbind(-1)
         total = aleatoric + epistemic
-        return {"mean": mean, "sd": total.sqrt(), "total": total, "aleatoric": aleatoric, "epistemic": epistemic}
+        return {"mean": out[..., 0], "sd": total.sqrt(), "total": total, "aleatoric": aleatoric, "epistemic": epistemic}
 
     def _classes(self, out: Tensor) -> Outputs:
         *outcomes, classes = self.shape
@@ -85,15 +93,18 @@ class Student(nn.Module):
         return {"probs": probs, "total": total, "aleatoric": total - epistemic, "epistemic": epistemic}
 
 
-def learn(student: Student, inputs: Array, summaries: Summaries, num_steps: int, seed: int) -> None:
-    """Fit a student to summaries, by Adam for ``num_steps`` steps and then by L-BFGS for a quarter as many iterations at most.
+def learn(student: Student, inputs: Array, summaries: Summaries, num_steps: int, seed: int) -> float:
+    """Fit a student by Adam for ``num_steps`` steps, then by L-BFGS for at most a quarter as many iterations; return its error.
 
     An error of one floor counts the same wherever and in whatever it is made: the floors are averages over the two halves of the
     inputs, which lie inside the data and anywhere. Beyond one floor the loss is linear, since errors are judged by their means.
+    What is returned is the largest of the mean errors, in floors, in a half.
     """
     like = next(student.parameters())
     x = torch.as_tensor(inputs).to(like)
     target = {name: torch.as_tensor(values).to(like) for name, values in summaries.whole.items()}
+    if not student.is_classes:
+        target["total"] = target["aleatoric"] + target["epistemic"]
     middle = len(x) // 2
     floors = {
         name: torch.as_tensor(np.repeat([half.mean() for half in np.split(each, [middle])], [middle, len(x) - middle]))
@@ -107,11 +118,16 @@ def learn(student: Student, inputs: Array, summaries: Summaries, num_steps: int,
         found, wanted = student(x[rows]), {name: values[rows] for name, values in target.items()}
         if student.is_classes:
             apart = (found["probs"] - wanted["probs"]).square().sum(-1)
-            errors = {"probs": (apart + ROUNDING**2).sqrt(), "mutual_information": found["epistemic"] - wanted["epistemic"]}
+            errors = {
+                "probs": (apart + ROUNDING**2).sqrt(),
+                "mutual_information": found["epistemic"] - wanted["epistemic"],
+            }
         else:
+            log_sd = {part: (found[part] / wanted[part]).log() / 2 for part in ("total", "aleatoric", "epistemic")}
             errors = {
                 "mean": (found["mean"] - wanted["mean"]) / wanted["epistemic"].sqrt(),
-                **{f"log_sd_{part}": (found[part] / wanted[part]).log() / 2 for part in ("aleatoric", "epistemic")},
+                "log_sd": log_sd.pop("total"),
+                **{f"log_sd_{part}": each for part, each in log_sd.items()},
             }
         dims = (1,) * (next(iter(errors.values())).ndim - 1)
         return torch.stack([each / floors[name][rows].reshape(-1, *dims) for name, each in errors.items()], -1)
@@ -146,3 +162,4 @@ def learn(student: Student, inputs: Array, summaries: Summaries, num_steps: int,
 
     for _ in takewhile(lambda done: done < num_steps // (4 * ROUND) and worst() > GOOD, count()):
         lbfgs.step(closure)
+    return worst()

@@ -18,12 +18,13 @@ type Summary = Mapping[str, Array]
 ROUNDING = 1e-5
 """Smallest floor: of what does not depend on the draws, such as a known noise, halves differ by rounding only."""
 
+STRETCHES = 6
 SMALLEST = 1e-12
 """Smallest variance, as a fraction of the largest, of which a logarithm is taken."""
 
 
 def moments_of_chains(tree: xr.DataTree) -> xr.Dataset:
-    """Return moments ``[obs_id, chain, ...]`` over the draws of each chain, a single one being cut in the middle.
+    """Return moments ``[obs_id, chain, ...]`` over the draws of each chain; a single one is cut into up to six stretches.
 
     ``first`` is the mean of E[y | x, theta] or of the class probabilities, ``second`` that of the variance or entropy of
     p(y | x, theta), ``spread`` the variance of E[y | x, theta].
@@ -36,15 +37,16 @@ def moments_of_chains(tree: xr.DataTree) -> xr.Dataset:
     if second is None:
         raise ValueError("distil needs the variance of p(y | x, theta), and the likelihood of this model has none.")
     values["second"] = second
+    values = {key: each.drop_vars(["chain", "draw"], errors="ignore") for key, each in values.items()}
     if values["first"].sizes["chain"] == 1:
-        half = values["first"].sizes["draw"] // 2
-        values = {
-            key: xr.concat([each.isel(draw=slice(half)), each.isel(draw=slice(half, 2 * half))], "chain")
-            for key, each in values.items()
-        }
+        # one pair of halves would do by chance, where there are few parameters: six stretches make ten pairs
+        number = min(STRETCHES, values["first"].sizes["draw"] // 2)
+        length = values["first"].sizes["draw"] // number
+        stretches = [slice(place * length, (place + 1) * length) for place in range(number)]
+        values = {key: xr.concat([each.isel(draw=one) for one in stretches], "chain") for key, each in values.items()}
     spread = {"spread": values["first"].var("draw")} if name == "mean" else {}
     found = xr.Dataset({key: each.mean("draw") for key, each in values.items()} | spread)
-    return found.drop_vars(["chain"], errors="ignore").transpose("obs_id", "chain", ...)
+    return found.transpose("obs_id", "chain", ...)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Summaries:
         first, second = (np.moveaxis(moments[name].to_numpy().astype(float), 1, 0) for name in ("first", "second"))
         spread = np.moveaxis(moments["spread"].to_numpy().astype(float), 1, 0) if "spread" in moments else None
 
-        def summary(chains: Sequence[int] | Array) -> Summary:
+        def summary(chains: NDArray[np.integer]) -> Summary:
             mean, inner = first[chains].mean(0), second[chains].mean(0)
             if spread is None:
                 return {"probs": mean, "epistemic": np.maximum(-plogp(mean).sum(-1) - inner, 0.0)}
@@ -101,7 +103,10 @@ def errors(one: Summary, other: Summary, whole: Summary) -> dict[str, Array]:
     else:
         log_sd = {
             "log_sd": [np.log(each["aleatoric"] + each["epistemic"]) / 2 for each in (one, other)],
-            **{f"log_sd_{part}": [np.log(each[part]) / 2 for each in (one, other)] for part in ("aleatoric", "epistemic")},
+            **{
+                f"log_sd_{part}": [np.log(each[part]) / 2 for each in (one, other)]
+                for part in ("aleatoric", "epistemic")
+            },
         }
         found = {
             "mean": abs(one["mean"] - other["mean"]) / np.sqrt(whole["epistemic"]),
