@@ -110,6 +110,7 @@ EXAMPLES = [
     "uncertainty/plot_out_of_distribution.py",
     "uncertainty/plot_active_learning.py",
     "uncertainty/plot_monitoring.py",
+    "uncertainty/plot_distil.py",
 ]
 
 

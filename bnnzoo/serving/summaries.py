@@ -1,4 +1,4 @@
-"""What thousands of draws say of each row, in a few numbers, and how far two halves of the draws differ in them."""
+"""Summaries of what thousands of draws say of each row, and how far two halves of the draws differ in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ to what the draws predict together: the mean, and how much of the uncertainty is
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -30,6 +31,7 @@ settings = {"num_points": 2048, "num_steps": 2000}
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     method = bz.MAP(num_members=6, num_steps=100, polish_steps=0)
     settings = {"num_points": 200, "num_steps": 100}
+    warnings.simplefilter("ignore", bz.serving.InexactStudentWarning)  # which it is
 # sphinx_gallery_end_ignore
 model = bz.models.supervised(bz.models.mlp(1, (20,)), bz.priors.fan_in(3.0), bz.likelihoods.gaussian(scale=0.1))
 posterior = bz.fit(model, method, x, y, seed=0, progress=False)
