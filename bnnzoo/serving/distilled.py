@@ -161,7 +161,9 @@ class Distilled:
             raise ValueError(
                 f"{path} has pickled parts, which could run any code: it was not written by distilled.save."
             )
-        module = torch.export.load(io.BytesIO(content)).module()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch 2.9 warns of the buffers of bytes that it reads itself
+            module = torch.export.load(io.BytesIO(content)).module()
         return cls(module, xr.Dataset.from_dict(header["report"]), header["about"])
 
     def __repr__(self) -> str:
