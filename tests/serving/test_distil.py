@@ -1,6 +1,7 @@
 """A student is as good as the draws it learned from, or says that it is not."""
 
 import json
+import math
 import subprocess
 import sys
 import warnings
@@ -18,6 +19,7 @@ from torch import nn
 
 import bnnzoo as bz
 from bnnzoo.serving import Distilled, InexactStudentWarning
+from bnnzoo.serving.student import Student
 from bnnzoo.serving.summaries import Summaries, errors, moments_of_chains
 
 SHORT: dict[str, Any] = {"num_points": 400, "num_steps": 400}
@@ -287,3 +289,19 @@ def test_what_is_no_posterior_and_a_formula() -> None:
     posterior = bz.fit(bz.formula("y ~ x", frame), bz.Laplace(), frame, progress=False)
     with pytest.raises(ValueError, match="this model, of a formula, takes a data frame"):
         bz.distil(posterior, frame)
+
+
+def test_mutual_information_is_the_share_of_the_entropy_that_the_last_output_says() -> None:
+    inputs = np.linspace(-1.0, 1.0, 5)[:, None]
+    network = nn.Linear(1, 4).double()
+    with torch.no_grad():
+        network.weight.zero_()
+        network.bias.copy_(torch.tensor([1.0, 0.0, -2.0, 0.7]))
+    student = Student(network, (inputs[0], inputs[-1]), inputs, {"probs": np.full((5, 3), 1 / 3)})
+    found = student(torch.as_tensor(inputs))
+    probs = torch.tensor([1.0, 0.0, -2.0]).double().softmax(0)
+    entropy = -(probs * probs.log()).sum()
+    torch.testing.assert_close(found["probs"], probs.expand(5, 3))
+    torch.testing.assert_close(found["total"], entropy.expand(5))
+    torch.testing.assert_close(found["epistemic"], entropy.expand(5) / (1 + math.exp(-0.7)))
+    torch.testing.assert_close(found["aleatoric"] + found["epistemic"], found["total"])

@@ -57,6 +57,7 @@ def test_a_point_without_curvature_takes_that_of_no_other() -> None:
         (one,) = pathfinder._curvatures(density, POINTS[place : place + 1])
         assert found[place] is not None and one is not None
         torch.testing.assert_close(found[place][0].root, one[0].root)
+        assert torch.equal(found[place][0].loc, POINTS[place])
         precision = -second_derivatives(density, POINTS[place])
         values, vectors = torch.linalg.eigh(precision)
         frame, is_peak = found[place]
