@@ -23,7 +23,7 @@ for (method, model), cell in zip(pairs, record.values(), strict=True):
         axes.text(place[1], place[0], "refused", ha="center", va="center", fontsize=7, color="0.5")
         continue
     coverage[place] = cell["coverage_of_half"]
-    text = "passes" if not cell["off"] else f"{cell['off']} of {cell['quantities']} off"
+    text = "passes" if not cell["off"] else f"{cell['off']}/{cell['quantities']} off"
     text += "" if cell["simulations"] == max_simulations else f"\n(of {cell['simulations']})"
     axes.text(place[1], place[0], text, ha="center", va="center", fontsize=7)
 shown = axes.imshow(coverage, vmin=0.2, vmax=0.8, cmap="RdBu", alpha=0.6, aspect="auto")
