@@ -130,13 +130,13 @@ def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: py
 def test_searches_of_many_fits_run_natively_unless_another_engine_is_asked_for(
     engine: Any, is_native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, native = [], points._NativePoints
-    monkeypatch.setattr(points, "_NativePoints", lambda *args: (made.append(args), native(*args))[1])
+    made, native = [], points._NativePoints.__call__
+    monkeypatch.setattr(points._NativePoints, "__call__", lambda *args: (made.append(1), native(*args))[1])
     data = datasets(2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = ManyFits(line, bz.Laplace(), 10_000, engine=engine)(data, [seed_of_fit(3, number) for number in (0, 1)])
-    assert bool(made) == is_native
+    assert len(made) > 40 if is_native else not made
     for number, each in enumerate(found):
         one = alone(bz.Laplace(), data[number], number, engine=engine)
         assert torch.allclose(each.loc, one.loc, rtol=0, atol=1e-9 if is_native else 0)
