@@ -79,8 +79,10 @@ class Points:
     def _by_graph(self, points: Tensor, *others: Any, num_calls: float = 1) -> Any:
         padded = self._padded(points)
         step = self.specialize(padded, *others, num_calls=num_calls)
-        if padded is points or step.how == "eager":  # where each point costs what the model does
-            return self._graph(points, *others) if step.how == "eager" else step(points, *others)
+        if padded is points:
+            return step(points, *others)
+        if step.how == "eager":  # each point costs what the model does
+            return self._graph(points, *others)
         return pytree.tree_map(lambda each: each[: len(points)], step(padded, *others))
 
     def _padded(self, points: Tensor) -> Tensor:

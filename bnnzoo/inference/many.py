@@ -48,9 +48,10 @@ def fit_many(
     """Fit a model to one data set after another, and yield the posteriors in order, as they are made.
 
     The model is read, checked, traced and compiled once for each shape of the data. Chains of NUTS and HMC run side by side, each
-    with its own data, and so do fits that spend most of their time in native code: a thousand small fits take seconds. Each posterior is what ``fit`` returns on the same engine with
-    the seed ``seed_of_fit(seed, number)``, where ``number`` counts data sets from zero. A model that does otherwise with other
-    data of the same shapes, as by a branch or a prior that the data decide, is recognised at one point and read again.
+    with its own data, and so do fits that spend most of their time in native code: a thousand small fits take seconds. Each
+    posterior is what ``fit`` returns on the same engine with the seed ``seed_of_fit(seed, number)``, where ``number`` counts data
+    sets from zero. A model that does otherwise with other data of the same shapes, as by a branch or a prior that the data
+    decide, is recognised at one point and read again.
 
     Parameters
     ----------
