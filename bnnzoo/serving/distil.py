@@ -21,7 +21,7 @@ from bnnzoo.models import mlp
 from bnnzoo.predictive import measure_predictions
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
 from bnnzoo.serving.distilled import Distilled, told_if_inexact
-from bnnzoo.serving.points import points_of
+from bnnzoo.serving.points import finite_rows, points_of
 from bnnzoo.serving.student import Student, learn
 from bnnzoo.serving.summaries import ROUNDING, Summaries, errors, moments_of_chains
 
@@ -31,7 +31,7 @@ SIZES = ((32, 32), (64, 64, 64))
 """Hidden units of the default networks, of which the first that learns to within a floor is taken: small ones answer sooner."""
 
 type AtLeastHundred = Annotated[int, Range(100)]
-FEWEST_ROWS, FEWEST_DRAWS = 10, 4
+FEWEST_ROWS = 10
 
 
 def distil(
@@ -116,7 +116,6 @@ def distil(
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"distil(dtype={dtype}): write torch.float32 or torch.float64.")
     values = _checked(posterior, inputs)
-    _refuse_few_draws(posterior, num_draws)
     points = points_of(values, num_points, reach, int(seed))
 
     def moments(at: NDArray[np.floating]) -> xr.Dataset:
@@ -181,9 +180,7 @@ def _checked(posterior: Posterior, inputs: Any) -> NDArray[np.floating]:
                 f"outcome, the first of type {type(density.data[0]).__name__}: put the inputs into one array, whose columns the "
                 "model takes apart."
             )
-    values = np.asarray(inputs.detach().cpu() if isinstance(inputs, Tensor) else inputs)
-    if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
-        raise TypeError(f"inputs hold {values.dtype}: pass an array of numbers [N, ...], as to bnnzoo.predict.")
+    values = finite_rows(inputs)
     if values.ndim < 2 or len(values) < FEWEST_ROWS:
         raise ValueError(
             f"inputs have shape {values.shape}: pass at least {FEWEST_ROWS} rows [N, ...], such as those of the fit."
@@ -193,21 +190,7 @@ def _checked(posterior: Posterior, inputs: Any) -> NDArray[np.floating]:
         raise ValueError(
             f"inputs have rows of shape {values.shape[1:]}, but the model was fitted to rows of shape {shape}."
         )
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(1)))
-        raise ValueError(
-            f"inputs are not finite in row {row}: leave such rows out; the student can be given none either."
-        )
     return values.astype(float)
-
-
-def _refuse_few_draws(posterior: Posterior, num_draws: int | None) -> None:
-    chains, draws = posterior.draws(num_draws).shape[:2]
-    if chains * draws < FEWEST_DRAWS:
-        raise ValueError(
-            f"distil compares halves of the draws, and there {'is' if chains * draws == 1 else 'are'} {chains * draws}: fit by a "
-            f"method with at least {FEWEST_DRAWS} draws or members."
-        )
 
 
 def _refuse_infinite(moments: xr.Dataset) -> None:

@@ -16,6 +16,7 @@ from torch import nn
 
 from bnnzoo.core.fit_warnings import INSIDE, FitWarning
 from bnnzoo.engine.files import whole_file
+from bnnzoo.serving.points import finite_rows
 
 __all__ = ["LIMIT", "Distilled", "InexactStudentWarning", "told_if_inexact"]
 
@@ -59,6 +60,11 @@ class Distilled:
     about: Mapping[str, Any]
 
     @property
+    def _low(self) -> torch.Tensor:
+        """The lower corner of the box, in shape, type and place like a row of inputs."""
+        return dict(self.module.named_buffers())["low"]
+
+    @property
     def is_exact(self) -> bool:
         """Whether all errors inside the data are within 1.5 floors."""
         return bool((self.report["ratio"].sel(place="inside") <= LIMIT).all())
@@ -82,15 +88,11 @@ class Distilled:
         ValueError
             If rows have another shape than those of the fit, or are not finite.
         """
-        low = dict(self.module.named_buffers())["low"]
-        x = torch.as_tensor(np.asarray(inputs.detach().cpu() if isinstance(inputs, torch.Tensor) else inputs)).to(low)
+        x, low = torch.as_tensor(finite_rows(inputs)).to(self._low), self._low
         if x.shape[1:] != low.shape:
             raise ValueError(
                 f"inputs have shape {tuple(x.shape)}, but the student takes [N, {', '.join(map(str, low.shape))}]."
             )
-        if not bool(x.isfinite().all()):
-            row = int(x.isfinite().reshape(len(x), -1).all(1).int().argmin())
-            raise ValueError(f"inputs are not finite in row {row}: leave such rows out, or impute them as for the fit.")
         with torch.inference_mode():
             found = {name: values.numpy() for name, values in self.module(x).items()}
         dims = self.about["dims"]
@@ -128,10 +130,8 @@ class Distilled:
         path : str or Path
             Such as ``"student.pt2"``.
         """
-        low = dict(self.module.named_buffers())["low"]
-        program = torch.export.export(
-            self.module, (torch.zeros(2, *low.shape).to(low),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
-        )
+        example = torch.zeros(2, *self._low.shape).to(self._low)
+        program = torch.export.export(self.module, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
         program.example_inputs = None  # which torch would pickle
         header = json.dumps({"report": self.report.to_dict(), "about": dict(self.about)})
         buffer = io.BytesIO()

@@ -1,12 +1,14 @@
 """Inputs at which draws and student are compared: at the data, between them and beyond them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
+from torch import Tensor
 
-__all__ = ["Points", "points_of"]
+__all__ = ["Points", "finite_rows", "points_of"]
 
 type Array = NDArray[np.floating]
 
@@ -40,6 +42,24 @@ class Points:
     beyond: Array
     low: Array
     high: Array
+
+
+def finite_rows(inputs: Any) -> NDArray[Any]:
+    """Return inputs ``[N, ...]``, a tensor or what numpy takes, as an array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not numbers, or not finite, naming the row.
+    """
+    values = np.atleast_1d(inputs.detach().cpu() if isinstance(inputs, Tensor) else inputs)
+    if not np.issubdtype(values.dtype, np.number) or np.iscomplexobj(values):
+        raise TypeError(f"inputs hold {values.dtype}: pass an array of numbers [N, ...], as to bnnzoo.predict.")
+    is_finite = np.isfinite(values)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite.reshape(len(values), -1).all(1)))
+        raise ValueError(f"inputs are not finite in row {row}: leave such rows out, or impute them as for the fit.")
+    return values
 
 
 def points_of(inputs: Array, number: int, reach: float, seed: int) -> Points:

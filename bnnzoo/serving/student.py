@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bnnzoo.serving.summaries import ROUNDING, Summaries
+from bnnzoo.serving.summaries import ROUNDING, Summaries, differences
 
 __all__ = ["Student", "learn"]
 
@@ -103,8 +103,6 @@ def learn(student: Student, inputs: Array, summaries: Summaries, num_steps: int,
     like = next(student.parameters())
     x = torch.as_tensor(inputs).to(like)
     target = {name: torch.as_tensor(values).to(like) for name, values in summaries.whole.items()}
-    if not student.is_classes:
-        target["total"] = target["aleatoric"] + target["epistemic"]
     middle = len(x) // 2
     floors = {
         name: torch.as_tensor(np.repeat([half.mean() for half in np.split(each, [middle])], [middle, len(x) - middle]))
@@ -123,12 +121,7 @@ def learn(student: Student, inputs: Array, summaries: Summaries, num_steps: int,
                 "mutual_information": found["epistemic"] - wanted["epistemic"],
             }
         else:
-            log_sd = {part: (found[part] / wanted[part]).log() / 2 for part in ("total", "aleatoric", "epistemic")}
-            errors = {
-                "mean": (found["mean"] - wanted["mean"]) / wanted["epistemic"].sqrt(),
-                "log_sd": log_sd.pop("total"),
-                **{f"log_sd_{part}": each for part, each in log_sd.items()},
-            }
+            errors = differences(found, wanted, wanted)
         dims = (1,) * (next(iter(errors.values())).ndim - 1)
         return torch.stack([each / floors[name][rows].reshape(-1, *dims) for name, each in errors.items()], -1)
 

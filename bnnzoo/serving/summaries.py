@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 import xarray as xr
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bnnzoo.diagnostics.floor import chain_halves
-from bnnzoo.trees import companion, first_moment, moment, plogp
+from bnnzoo.trees import companion, first_moment, moment, num_draws, plogp
 
 __all__ = ["ROUNDING", "Summaries", "errors", "moments_of_chains"]
 
@@ -18,7 +20,7 @@ type Summary = Mapping[str, Array]
 ROUNDING = 1e-5
 """Smallest floor: of what does not depend on the draws, such as a known noise, halves differ by rounding only."""
 
-STRETCHES = 6
+STRETCHES, FEWEST_DRAWS = 6, 4
 SMALLEST = 1e-12
 """Smallest variance, as a fraction of the largest, of which a logarithm is taken."""
 
@@ -37,6 +39,11 @@ def moments_of_chains(tree: xr.DataTree) -> xr.Dataset:
     if second is None:
         raise ValueError("distil needs the variance of p(y | x, theta), and the likelihood of this model has none.")
     values["second"] = second
+    if (number := num_draws(values["first"])) < FEWEST_DRAWS:
+        raise ValueError(
+            f"distil compares halves of the draws, and there {'is' if number == 1 else 'are'} {number}: fit by a method with at "
+            f"least {FEWEST_DRAWS} draws or members."
+        )
     values = {key: each.drop_vars(["chain", "draw"], errors="ignore") for key, each in values.items()}
     if values["first"].sizes["chain"] == 1:
         # one pair of halves would do by chance, where there are few parameters: six stretches make ten pairs
@@ -88,6 +95,17 @@ class Summaries:
         return {name: np.mean([found[name] for found in each], 0) for name in each[0]}
 
 
+def differences(
+    one: Mapping[str, Tensor], other: Mapping[str, Tensor], whole: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the signed differences of two summaries of real predictions ``[M, ...]`` of which :func:`errors` are the sizes."""
+    log_sd = {
+        "log_sd": ((one["aleatoric"] + one["epistemic"]) / (other["aleatoric"] + other["epistemic"])).log() / 2,
+        **{f"log_sd_{part}": (one[part] / other[part]).log() / 2 for part in ("aleatoric", "epistemic")},
+    }
+    return {"mean": (one["mean"] - other["mean"]) / whole["epistemic"].sqrt(), **log_sd}
+
+
 def errors(one: Summary, other: Summary, whole: Summary) -> dict[str, Array]:
     """Return how far two summaries are apart ``[M]``, averaged over outputs.
 
@@ -101,15 +119,6 @@ def errors(one: Summary, other: Summary, whole: Summary) -> dict[str, Array]:
             "mutual_information": abs(one["epistemic"] - other["epistemic"]),
         }
     else:
-        log_sd = {
-            "log_sd": [np.log(each["aleatoric"] + each["epistemic"]) / 2 for each in (one, other)],
-            **{
-                f"log_sd_{part}": [np.log(each[part]) / 2 for each in (one, other)]
-                for part in ("aleatoric", "epistemic")
-            },
-        }
-        found = {
-            "mean": abs(one["mean"] - other["mean"]) / np.sqrt(whole["epistemic"]),
-            **{name: abs(first - second) for name, (first, second) in log_sd.items()},
-        }
+        tensors = ({name: torch.as_tensor(values) for name, values in each.items()} for each in (one, other, whole))
+        found = {name: values.abs().numpy() for name, values in differences(*tensors).items()}
     return {name: values.reshape(len(values), -1).mean(1) for name, values in found.items()}

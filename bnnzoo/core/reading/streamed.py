@@ -120,13 +120,12 @@ def value_and_grad_over_rows(density: LogDensity, theta: Tensor, size: int = 409
     A block of rows that are not in memory is scaled up to all rows and weighted by its share of them, so that the prior counts
     once.
     """
+    if density.is_one_of_many:  # in a single fit tracing takes longer than a few points
+        value, gradient = density.value_and_grad(theta, *density.data)
+        return value, gradient
     looped = looped_value_and_grad(density.log_joint)
     if not isinstance(density, StreamedDensity):
-        evaluate = (
-            density.value_and_grad if density.is_one_of_many else looped
-        )  # tracing takes longer than a few points
-        value, gradient = evaluate(theta, *density.data)
-        return value, gradient
+        return looped(theta, *density.data)
     value, gradient = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta)
     for rows, share in rows_in_blocks(density, size):
         of_rows = looped(theta, *rows)

@@ -109,7 +109,8 @@ def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
     Frame or None
         None where :func:`frames_near` would return it.
     """
-    return _laplace(density, theta) if _has_curvature(density) else None
+    found = _curvature(density, theta) if _has_curvature(density) else None
+    return None if found is None else found[0]
 
 
 def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) -> tuple[Tensor, float, int]:
@@ -223,12 +224,6 @@ def _newton(
             break
         theta, (value, gradient) = theta + step, trial
     return theta, decrement
-
-
-def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
-    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size; None without one."""
-    found = _curvature(density, theta)
-    return None if found is None else found[0]
 
 
 def at_peak(density: LogDensity, theta: Tensor) -> Frame | None:
