@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.fx import GraphModule
 
-from bnnzoo.engine.failures import FailuresAsNaN, is_numerical
+from bnnzoo.engine.failures import FailuresAsNaN, is_numerical, rescued
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.value_and_grad import eager_value_and_grad, looped_value_and_grad
 
@@ -79,6 +80,17 @@ def test_what_is_drawn_given_nan_is_nan(name: str) -> None:
 def test_classes_stay_whole_numbers_where_none_is_lost() -> None:
     with FailuresAsNaN():
         assert torch.distributions.Categorical(torch.ones(2, 3)).sample().dtype == torch.int64
+
+
+def test_numbers_drawn_before_a_failure_are_drawn_again_from_the_same_stream() -> None:
+    graph = torch.fx.Graph()
+    *rates, stream = (graph.placeholder(name) for name in ("good", "bad", "stream"))
+    graph.output(tuple(graph.call_function(torch.ops.aten.poisson.default, (rate, stream)) for rate in rates))
+    drawn = GraphModule({}, graph)
+    good, bad = torch.full((20,), 5.0), torch.tensor([-1.0, 5.0])
+    found, lost = rescued(drawn, drawn)(good, bad, torch.Generator().manual_seed(3))
+    assert torch.equal(found, torch.poisson(good, generator=torch.Generator().manual_seed(3)))
+    assert lost.isnan().tolist() == [True, False]
 
 
 def test_a_point_of_a_simplex_is_lost_as_a_whole() -> None:

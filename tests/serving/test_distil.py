@@ -291,6 +291,16 @@ def test_what_is_no_posterior_and_a_formula() -> None:
         bz.distil(posterior, frame)
 
 
+def test_errors_are_in_standard_deviations_and_logarithms_of_them() -> None:
+    whole = {"mean": np.zeros(2), "aleatoric": np.array([1.0, 3.0]), "epistemic": np.array([0.25, 1.0])}
+    other = {"mean": np.array([1.0, -1.0]), "aleatoric": np.array([1.0, 12.0]), "epistemic": np.array([1.0, 4.0])}
+    found = errors(other, whole, whole)
+    np.testing.assert_allclose(found["mean"], [2.0, 1.0])
+    np.testing.assert_allclose(found["log_sd"], [np.log(2 / 1.25) / 2, np.log(2.0)])
+    np.testing.assert_allclose(found["log_sd_aleatoric"], [0.0, np.log(2.0)])
+    np.testing.assert_allclose(found["log_sd_epistemic"], [np.log(2.0), np.log(2.0)])
+
+
 def test_mutual_information_is_the_share_of_the_entropy_that_the_last_output_says() -> None:
     inputs = np.linspace(-1.0, 1.0, 5)[:, None]
     network = nn.Linear(1, 4).double()
