@@ -17,6 +17,7 @@ from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.core.settings import NonNegative, Range, check_argument
 from bnnzoo.core.types import Whole
+from bnnzoo.engine.reports import first_line
 from bnnzoo.models import mlp
 from bnnzoo.predictive import measure_predictions
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
@@ -205,8 +206,13 @@ def _refuse_infinite(moments: xr.Dataset) -> None:
 
 
 def _refuse_other_outputs(network: nn.Module, rows: NDArray[np.floating], needed: int, whole: Any) -> None:
-    with torch.no_grad():
-        out = network(torch.as_tensor(rows))
+    try:
+        with torch.no_grad():
+            out = network(torch.as_tensor(rows))
+    except RuntimeError as error:
+        raise ValueError(
+            f"distil(network=...) fails at two rows of inputs, {tuple(rows.shape)} ({first_line(error)}): change its first layer."
+        ) from error
     kind = "one more than there are classes" if "probs" in whole else "three for each outcome"
     if not isinstance(out, Tensor) or out.shape != (len(rows), needed):
         shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__

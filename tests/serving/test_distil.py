@@ -221,6 +221,11 @@ def test_files_of_others_are_refused(student: Distilled, tmp_path: Path) -> None
         (torch.where(torch.arange(40)[:, None] == 4, torch.nan, X), {}, "inputs are not finite in row 4: leave"),
         (np.full((40, 1), "a"), {}, "inputs hold <U1: pass an array of numbers"),
         (X, {"network": nn.Linear(1, 2)}, r"makes \(2, 2\) of two rows .* must make \(2, 3\), three for each outcome"),
+        (
+            X,
+            {"network": nn.Linear(2, 3)},
+            r"fails at two rows of inputs, \(2, 1\) \(RuntimeError: mat1 .*\): change its first layer",
+        ),
         (X, {"network": "mlp"}, r"distil\(network='mlp'\): write"),
         (X, {"num_points": 10}, r"distil\(num_points=10\): write .*100"),
         (X, {"num_steps": 2.5}, r"distil\(num_steps=2.5\): write"),
