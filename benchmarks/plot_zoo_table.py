@@ -1,9 +1,10 @@
-"""The picture of the table of the zoo: the distance of each method from each reference posterior.
+"""The picture of the table of the zoo: the distance of each method from each reference posterior, and what it costs.
 
 Run: python -m benchmarks.plot_zoo_table [file]      (without a file, the documentation takes the figure)
 """
 
 import sys
+from statistics import median
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from benchmarks.pairs import RESULTS
+from bnnzoo.zoo.catalogue import NAMES, STATISTICAL
 from bnnzoo.zoo.table import Cell, read_cells
 from bnnzoo.zoo.zoo_commands import distance_text
 
@@ -19,24 +21,54 @@ LARGEST = 100.0
 
 def draw(axes: Axes, cells: list[Cell]) -> None:
     """Draw a square for each card and method: pale at the Monte Carlo floor, dark a hundred times as far away."""
-    measured = {(cell.card, cell.method): cell for cell in cells if cell.distance is not None}
-    cards, methods = (list(dict.fromkeys(names)) for names in zip(*measured, strict=True))
-    methods.sort(key=lambda name: np.median([cell.distance for (_, each), cell in measured.items() if each == name]))
+    measured: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.distance is not None:
+            measured.setdefault((cell.card, cell.method), []).append(cell)
+    distances = {key: median(cell.distance or 0.0 for cell in seeds) for key, seeds in measured.items()}
+    cards = sorted({card for card, _ in measured}, key=NAMES.index)
+    methods = sorted(
+        {method for _, method in measured},
+        key=lambda name: np.median([value for (_, each), value in distances.items() if each == name]),
+    )
     values = np.full((len(cards), len(methods)), np.nan)
-    for (card, method), cell in measured.items():
+    for (card, method), distance in distances.items():
         place = cards.index(card), methods.index(method)
-        values[place] = cell.distance
-        dark = (cell.distance or 0) > 15
-        axes.text(
-            *place[::-1], distance_text(cell), ha="center", va="center", fontsize=7, color="white" if dark else "black"
-        )
+        values[place] = distance
+        color = "white" if distance > 15 else "black"
+        text = distance_text(measured[card, method])
+        axes.text(*place[::-1], text, ha="center", va="center", fontsize=6, color=color)
     axes.imshow(values, norm=LogNorm(1, LARGEST), cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(methods)), methods, rotation=45, ha="right")
-    axes.set_yticks(range(len(cards)), cards)
+    axes.axhline(sum(card in STATISTICAL for card in cards) - 0.5, color="black", lw=0.8)
+    axes.set_xticks(range(len(methods)), methods, rotation=60, ha="right", fontsize=8)
+    axes.set_yticks(range(len(cards)), cards, fontsize=8)
     axes.set_title("Distance from the reference posterior, in Monte Carlo floors", fontsize=10)
 
 
-figure, panel = plt.subplots(figsize=(8, 5), layout="constrained")
-draw(panel, read_cells(RESULTS / "zoo_table.json"))
+def draw_costs(axes: Axes, cells: list[Cell]) -> None:
+    """Draw median distance against median processor time, a point for each method, statistical models and networks."""
+    for is_network, marker, label in ((False, "o", "statistical models"), (True, "s", "networks")):
+        kind = [cell for cell in cells if cell.distance is not None and (cell.card not in STATISTICAL) is is_network]
+        for method in sorted({cell.method for cell in kind}):
+            found = [cell for cell in kind if cell.method == method]
+            place = median(cell.processor or 0.0 for cell in found), median(cell.distance or 0.0 for cell in found)
+            color = "C1" if is_network else "C0"
+            axes.plot(*place, marker, color=color, ms=4, label=label)
+            if is_network:
+                axes.annotate(method, place, xytext=(3, 2), textcoords="offset points", fontsize=6)
+            label = None  # once in the legend
+    axes.axhline(1.0, color="grey", lw=0.8, ls=":")
+    axes.set(xscale="log", yscale="log", xlabel="processor seconds", ylabel="floors")
+    axes.set_title("Cost and distance, medians over cards", fontsize=10)
+    axes.legend(fontsize=7, frameon=False)
+
+
+known = read_cells(RESULTS / "zoo_table.json")
+rows = len({cell.card for cell in known})
+figure, (panel, costs) = plt.subplots(
+    2, 1, figsize=(11, 5 + 0.22 * rows), layout="constrained", height_ratios=(0.22 * rows + 1, 4)
+)
+draw(panel, known)
+draw_costs(costs, known)
 if sys.argv[1:] and __name__ == "__main__":
     figure.savefig(sys.argv[1], dpi=150)

@@ -6,20 +6,38 @@ from typing import Any
 
 from bnnzoo.core.method import Method
 from bnnzoo.inference import (
+    HMC,
     MAMS,
     MAP,
+    MCLMC,
     NUTS,
+    PSGLD,
     SGHMC,
+    SGLD,
+    SWAG,
+    ChEESHMC,
+    ConcreteDropout,
+    CyclicalSGMCMC,
     DeepEnsemble,
+    DiagonalLaplace,
+    FlowVI,
     FullRankVI,
+    HierarchicalLaplace,
+    KFACLaplace,
     Laplace,
+    LastLayerLaplace,
+    LastLayerVI,
+    LowRankLaplace,
     LowRankVI,
     MCDropout,
     MeanFieldVI,
     MultiSWAG,
+    Pathfinder,
+    StochasticMCLMC,
+    Tempered,
 )
 
-__all__ = ["further_methods", "point_methods", "small_methods", "smoke"]
+__all__ = ["point_methods", "small_methods", "smoke", "table_methods"]
 
 SMOKE: dict[str, int] = {
     "num_chains": 2,
@@ -80,23 +98,46 @@ def point_methods(num_steps: int = 2000) -> dict[str, Method]:
     }
 
 
-def further_methods() -> dict[str, Method]:
-    """Return the methods, by name, that the table of the zoo has beside those of each card.
+def table_methods() -> dict[str, Method]:
+    """Return the methods of the table of the zoo by name, exact samplers first.
 
     Settings are the defaults; dropout, which has no default rate, drops a tenth of the units.
 
     Examples
     --------
-    >>> sorted(further_methods())
-    ['dropout', 'full-rank-vi', 'low-rank-vi', 'map', 'multi-swag', 'sghmc']
+    >>> len(table_methods())
+    29
     """
     return {
-        "map": MAP(),
-        "dropout": MCDropout(rate=0.1),
+        "nuts": NUTS(),
+        "hmc": HMC(),
+        "mams": MAMS(),
+        "chees": ChEESHMC(),
+        "tempered": Tempered(),
+        "mclmc": MCLMC(),
+        "sghmc": SGHMC(),
+        "sgld": SGLD(),
+        "psgld": PSGLD(),
+        "cyclical": CyclicalSGMCMC(),
+        "stochastic-mclmc": StochasticMCLMC(),
+        "pathfinder": Pathfinder(),
+        "mfvi": MeanFieldVI(),
         "low-rank-vi": LowRankVI(),
         "full-rank-vi": FullRankVI(),
+        "flow-vi": FlowVI(),
+        "last-layer-vi": LastLayerVI(),
+        "laplace": Laplace(),
+        "diagonal-laplace": DiagonalLaplace(),
+        "low-rank-laplace": LowRankLaplace(),
+        "kfac-laplace": KFACLaplace(),
+        "last-layer-laplace": LastLayerLaplace(),
+        "hierarchical-laplace": HierarchicalLaplace(),
+        "map": MAP(),
+        "ensemble": DeepEnsemble(),
+        "dropout": MCDropout(rate=0.1),
+        "concrete-dropout": ConcreteDropout(),
+        "swag": SWAG(),
         "multi-swag": MultiSWAG(),
-        "sghmc": SGHMC(),
     }
 
 

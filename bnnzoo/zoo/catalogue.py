@@ -7,12 +7,16 @@ from importlib import import_module
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.data import ZooError
 
-__all__ = ["NAMES", "Catalogue", "list", "load"]
+__all__ = ["NAMES", "NETWORKS", "STATISTICAL", "Catalogue", "list", "load"]
 
-NAMES = (
+STATISTICAL = (
     "linear-regression",
     "logistic-regression",
     "polynomial-gap",
+)
+"""Cards of models without a network that has hidden layers."""
+
+NETWORKS = (
     "foong-one-layer",
     "foong-two-layers",
     "neal-regression",
@@ -42,7 +46,10 @@ NAMES = (
     "censored-survival",
     "mixed-effects",
 )
-"""Of the cards, in the order of the list: simple ones first."""
+"""Cards of networks."""
+
+NAMES = (*STATISTICAL, *NETWORKS)
+"""Of all cards, in the order of the list: simple ones first."""
 
 
 class Catalogue(tuple[Card, ...]):

@@ -1,27 +1,19 @@
 """The pages of the documentation about the cards, written from the cards."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bnnzoo.inference.config import config_of
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
 from bnnzoo.zoo.reference import reference, referenced
-from bnnzoo.zoo.table import Cell, table_rows
+from bnnzoo.zoo.table import Cell
+from bnnzoo.zoo.table_page import table_page
 
-__all__ = ["card_page", "table_page", "write_pages"]
+__all__ = ["card_page", "write_pages"]
 
 TABLE = "table"
-
-MEASURES: dict[str, Callable[[Cell], float | None]] = {
-    "Distance from the reference posterior, in Monte Carlo floors": lambda cell: cell.distance,
-    "Mean log predictive density of new observations": lambda cell: cell.log_density,
-    "Calibration: expected calibration error of classes, miscalibration area of other outcomes": lambda c: (
-        c.calibration
-    ),
-    "Seconds of the fit": lambda cell: cell.seconds,
-}
 
 
 def card_page(card: Card) -> str:
@@ -54,23 +46,6 @@ def card_page(card: Card) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def table_page(cells: Sequence[Cell]) -> str:
-    """Return the page of the zoo's table in Markdown: a table of cards and methods for each measure.
-
-    Examples
-    --------
-    >>> cell = Cell(card="cubic", method="nuts", version=1, seed=0, settings="{}", distance=1.04)
-    >>> "| `cubic` | 1.04 |" in table_page([cell])
-    True
-    """
-    tables = [f"## {title}\n\n{_grid(cells, value)}" for title, value in MEASURES.items()]
-    failed = [f"- `{cell.card}`, `{cell.method}`: {cell.refused}" for cell in cells if cell.refused]
-    missing = [name for name in referenced() if name not in {cell.card for cell in cells}]
-    not_run = f"Not run: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
-    why = "## Cells without a result\n\n" + "\n".join(failed) if failed else ""
-    return "\n\n".join(part for part in (INTRODUCTION, not_run, *tables, why) if part) + "\n"
-
-
 def write_pages(folder: Path, cells: Sequence[Cell] = ()) -> None:
     """Write a page for each card and one for the table, and remove those of cards that are gone.
 
@@ -92,31 +67,6 @@ def write_pages(folder: Path, cells: Sequence[Cell] = ()) -> None:
             not path.is_file() or path.read_text(encoding="utf-8") != text
         ):  # pages that did not change are not built again
             path.write_text(text, encoding="utf-8")
-
-
-INTRODUCTION = """# All methods on the small cards
-
-Wasserstein distances between the predictions of a method and the reference posterior, averaged over test rows, as multiples
-of the Monte Carlo floor, for which see [The zoo](../zoo.md): one is as good as it gets. A card's own methods have the budgets
-on its page, all others their default settings; one seed. Seconds are wall time on two cores with much other load, so only
-their order of magnitude means something.
-
-`-` marks a point estimate, which has no posterior, and a cell without a result, explained below; empty cells were not run.
-
-```{eval-rst}
-.. plot:: ../benchmarks/plot_zoo_table.py
-   :alt: Distance of each method from each reference posterior.
-```"""
-
-
-def _grid(cells: Sequence[Cell], value: Callable[[Cell], float | None]) -> str:
-    def written(cell: Cell) -> str:
-        return "-" if (found := value(cell)) is None else f"{found:.3g}"
-
-    header, *rows = table_rows(cells, written)
-    lines = [["card", *(f"`{name}`" for name in header[1:])], ["---"] * len(header)]
-    lines += [[f"`{card}`", *values] for card, *values in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _data(card: Card) -> str:

@@ -1,8 +1,9 @@
 """The commands ``bnnzoo zoo``, and ``show``, ``run``, ``table``, ``score`` and ``export`` after it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -88,16 +89,25 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         out: Annotated[Path, typer.Option(help="JSON file to begin or to go on with.")] = Path("zoo_table.json"),
         cards: Annotated[str | None, typer.Option(help="Comma-separated (default: all with a reference).")] = None,
         methods: Annotated[str | None, typer.Option(help="Comma-separated (default: all that apply).")] = None,
-        seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+        seeds: Annotated[int, typer.Option(min=1, help="Fits of a cell that takes less than a minute.")] = 1,
+        workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+        limit: Annotated[float | None, typer.Option(min=1, help="Seconds after which a fit is given up.")] = None,
         smoke: Annotated[bool, typer.Option("--smoke", help="Budgets of about a second, converged or not.")] = False,
         data: Data = None,
     ) -> None:
         """Measure every method on every card with a reference posterior; what the file holds is not run again."""
         with one_sentence_errors():
             _refuse_missing_folder(out)
-            chosen = _listed(cards), _listed(methods)
             cells = fill_table(
-                out, *chosen, seed=seed, small=smoke, folder=data, announce=lambda cell: say(_line(cell))
+                out,
+                _listed(cards),
+                _listed(methods),
+                seeds=seeds,
+                workers=workers,
+                limit=limit,
+                small=smoke,
+                folder=data,
+                announce=lambda cell: say(_line(cell)),
             )
             grid = Grid(*(header := table_rows(cells, distance_text))[0], title="distance, in Monte Carlo floors")
             for row in header[1:]:
@@ -111,6 +121,7 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         card: Annotated[str, typer.Option(help="Name of the card.", show_default=False)],
         method: Annotated[str | None, typer.Option(help="Name under which --table gets the result.")] = None,
         table: Annotated[Path | None, typer.Option(help="JSON file to enter the result into, as of zoo table.")] = None,
+        data: Data = None,
     ) -> None:
         """Measure predictions of any program by a card's reference posterior."""
         with one_sentence_errors():
@@ -121,7 +132,7 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
                 say(line)
             if table is not None and method is not None:
                 _refuse_missing_folder(table)
-                enter(table, tree, load(card), method)
+                enter(table, tree, load(card), method, data)
                 say(f"Entered into {table}")
 
     @app.command()
@@ -160,9 +171,10 @@ def distances(tree: xr.DataTree, name: str) -> list[str]:
     return lines
 
 
-def distance_text(cell: Cell) -> str:
-    """Return a cell's distance from the reference in words as short as a table needs them."""
-    return "-" if cell.distance is None else f"{cell.distance:.3g}"
+def distance_text(seeds: Sequence[Cell]) -> str:
+    """Return the distance from the reference, the median over seeds, in words as short as a table needs them."""
+    found = [cell.distance for cell in seeds if cell.distance is not None]
+    return f"{median(found):.3g}" if found else "-"
 
 
 def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[str]:
@@ -203,7 +215,7 @@ def _listed(text: str | None) -> list[str] | None:
 def _line(cell: Cell) -> str:
     if cell.refused:
         return f"{cell.card}, {cell.method}: no result. {cell.refused}"
-    return f"{cell.card}, {cell.method}: {distance_text(cell)} floors, {cell.seconds:.1f} s"
+    return f"{cell.card}, {cell.method}: {distance_text([cell])} floors, {cell.seconds:.1f} s"
 
 
 def _refuse_unusable_file(path: Path) -> None:

@@ -1,0 +1,171 @@
+"""The page of the zoo's table: which method for what, and every cell."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from statistics import median
+
+from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL
+from bnnzoo.zoo.reference import referenced
+from bnnzoo.zoo.table import Cell, table_rows
+
+__all__ = ["table_page", "which_method"]
+
+GOOD, FAIR = 1.5, 3.0
+"""Median distances, in floors, up to which a method is good, and fair."""
+
+FEW_CARDS = 3
+"""Cards below which nothing is said of a method."""
+
+KINDS = {"statistical models": STATISTICAL, "networks": NETWORKS}
+
+GRIDS: dict[str, Callable[[Cell], float | None]] = {
+    "Distance from the reference posterior, in Monte Carlo floors": lambda cell: cell.distance,
+    "Standard deviations over the reference's, inside the data": lambda cell: cell.sd_inside,
+    "Standard deviations over the reference's, beyond the data": lambda cell: cell.sd_beyond,
+    "Mean log predictive density of new observations": lambda cell: cell.log_density,
+    "Calibration: expected calibration error of classes, miscalibration area of other outcomes": lambda cell: (
+        cell.calibration
+    ),
+    "Gradients of the log density": lambda cell: cell.gradients,
+    "Processor seconds of fit and predictions": lambda cell: cell.processor,
+}
+
+
+def table_page(cells: Sequence[Cell]) -> str:
+    """Return the page of the zoo's table in Markdown.
+
+    Examples
+    --------
+    >>> cell = Cell(card="cubic", method="nuts", version=1, seed=0, distance=1.04)
+    >>> "| `cubic` | 1.04 |" in table_page([cell])
+    True
+    """
+    fits = f"{len({(cell.card, cell.method) for cell in cells}):,} cells, {len(cells):,} fits."
+    grids = [f"## {title}\n\n{_grid(cells, value)}" for title, value in GRIDS.items()]
+    missing = [name for name in referenced() if name not in {cell.card for cell in cells}]
+    not_run = f"Not run: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+    parts = (INTRODUCTION, f"{fits} {not_run}".strip(), which_method(cells), _verdicts(cells), *grids, _reasons(cells))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def which_method(cells: Sequence[Cell]) -> str:
+    """Return a table with a line for each method: how far off it is on each kind of model, at which cost, in words.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    """
+    header = [
+        "method",
+        *(f"{kind}: floors" for kind in KINDS),
+        "sd inside",
+        "sd beyond",
+        "gradients over those of `nuts`",
+        "in words",
+    ]
+    by_nuts = {cell.card: cell.gradients for cell in cells if cell.method == "nuts" and not cell.seed}
+    lines = []
+    for method, found in _by_method(cells):
+        kinds = {kind: _medians(found, names) for kind, names in KINDS.items()}
+        costs = [cell.gradients / nuts for cell in found if cell.gradients and (nuts := by_nuts.get(cell.card))]
+        sds = [[cell.sd_inside for cell in found], [cell.sd_beyond for cell in found]]
+        lines.append(
+            [
+                f"`{method}`",
+                *(f"{median(each):.2g} ({len(each)})" if each else "" for each in kinds.values()),
+                *(f"{median(drawn):.2g}" if (drawn := [each for each in sd if each is not None]) else "" for sd in sds),
+                f"{median(costs):.2g}" if costs else "",
+                _in_words(kinds),
+            ]
+        )
+    return _markdown([header, *lines])
+
+
+def _in_words(kinds: dict[str, list[float]]) -> str:
+    """Return what the rule on the page says of a method."""
+    ranks: dict[str, list[str]] = {"good for": [], "fair for": [], "not for": []}
+    for kind, distances in kinds.items():
+        if len(distances) >= FEW_CARDS:
+            middle = median(distances)
+            rank = "good for" if middle <= GOOD else "fair for" if middle <= FAIR else "not for"
+            ranks[rank].append(kind)
+    return ", ".join(f"{rank} {' and '.join(names)}" for rank, names in ranks.items() if names)
+
+
+def _medians(cells: Iterable[Cell], names: Sequence[str]) -> list[float]:
+    """Return the distance on each of some cards, the median over seeds."""
+    known = sorted((cell.card, cell.distance) for cell in cells if cell.distance is not None and cell.card in names)
+    return [median(distance for _, distance in seeds) for _, seeds in groupby(known, key=lambda each: each[0])]
+
+
+def _by_method(cells: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:
+    """Return the cells of each method, in the order of the table."""
+    header, *_ = table_rows(cells, lambda seeds: "")
+    return [(method, [cell for cell in cells if cell.method == method]) for method in header[1:]]
+
+
+def _verdicts(cells: Sequence[Cell]) -> str:
+    lines = [["method", "right, silent", "right, warned", "off, warned", "off, silent", "no result"]]
+    for method, found in _by_method(cells):
+        counts = [
+            sum(cell.off is off and cell.warned is warned for cell in found)
+            for off, warned in ((False, False), (False, True), (True, True), (True, False))
+        ]
+        lines.append([f"`{method}`", *map(str, counts), str(sum(bool(cell.refused) for cell in found))])
+    text = "## Whether a fit that is off says so"
+    return f"{text}\n\nNumbers of fits; a point estimate is in none of the columns but the last.\n\n{_markdown(lines)}"
+
+
+def _reasons(cells: Sequence[Cell]) -> str:
+    """Return why cells have no result, each reason once with its cards."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        if cell.refused:
+            places.setdefault((cell.method, cell.refused), []).append(f"`{cell.card}`")
+    lines = [f"- `{method}` on {', '.join(dict.fromkeys(names))}: {why}" for (method, why), names in places.items()]
+    return "## Cells without a result\n\n" + "\n".join(lines) if lines else ""
+
+
+def _grid(cells: Sequence[Cell], value: Callable[[Cell], float | None]) -> str:
+    def written(seeds: Sequence[Cell]) -> str:
+        found = [number for cell in seeds if (number := value(cell)) is not None]
+        if not found:
+            return "-"
+        middle = f"{median(found):.3g}"
+        return middle if len(found) == 1 else f"{middle} ({min(found):.3g} to {max(found):.3g})"
+
+    header, *rows = table_rows(cells, written)
+    return _markdown(
+        [["card", *(f"`{name}`" for name in header[1:])], *([f"`{card}`", *values] for card, *values in rows)]
+    )
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    header, *others = rows
+    return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *others))
+
+
+INTRODUCTION = f"""# All methods on the small cards
+
+Wasserstein distances between the predictions of a method and the reference posterior, averaged over test rows, as multiples
+of the Monte Carlo floor, for which see [The zoo](../zoo.md): one is as good as it gets. Every method has its default settings;
+dropout, which has no default rate, drops a tenth of the units. A fit that takes less than a minute is made with three seeds,
+and its cell shows the median and, in brackets, the range; a fit of more than four minutes was given up. Processor seconds are
+those of the fit, the compiler included, and of the predictions.
+
+A row is *beyond the data* if it is further from its nearest training observation than these are from each other. A fit is *off* if the
+mean of a prediction is more than 0.3 posterior standard deviations away, or its standard deviation wrong by a factor of more
+than 1.33, beyond three Monte Carlo errors, or if chains have fewer than 100 effective draws of a prediction.
+
+`-` marks a point estimate, which has no posterior, and a cell without a result, explained below; empty cells were not run.
+
+```{{eval-rst}}
+.. plot:: ../benchmarks/plot_zoo_table.py
+   :alt: Distance of each method from each reference posterior.
+```
+
+## Which method for what
+
+Medians over cards; in brackets, how many cards. The words follow from the distances by a rule: a method is *good for* a kind of
+model if its median distance is at most {GOOD:g} floors, *fair for* it up to {FAIR:g}, and *not for* it above; of fewer
+than {FEW_CARDS} cards nothing is said."""
