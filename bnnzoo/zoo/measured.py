@@ -21,6 +21,9 @@ __all__ = ["beyond_the_data", "is_off", "measured", "sd_ratios"]
 OFF_MEAN, OFF_RATIO, ERRORS = 0.3, 1.33, 3.0
 """A posterior is off if a mean is further away, in sds, or an sd by a larger factor, beyond so many Monte Carlo errors."""
 
+SMALL_PROBABILITY = 0.01
+"""Added to standard deviations of probabilities: where these are near zero or one, their spread says nothing that matters."""
+
 MIN_ESS = 100
 """Chains with fewer effective draws of a prediction are off whatever their means."""
 
@@ -72,10 +75,12 @@ def is_off(tree: xr.DataTree, card: Card) -> bool:
             return True
     else:
         mcse_mean, mcse_sd = sd / np.sqrt(num_draws(values)), sd / np.sqrt(2 * num_draws(values))
+    small = SMALL_PROBABILITY if "class_id" in values.dims else 0.0
+    known = np.hypot(exact["sd"], small)
     error = ERRORS * np.hypot(mcse_mean, exact["mcse_mean"])
-    ratio, ratio_error = sd / exact["sd"], ERRORS * np.hypot(mcse_sd, exact["mcse_sd"]) / exact["sd"]
+    ratio, ratio_error = np.hypot(sd, small) / known, ERRORS * np.hypot(mcse_sd, exact["mcse_sd"]) / known
     return bool(
-        (abs(mean - exact["mean"]) - error > OFF_MEAN * exact["sd"]).any()
+        (abs(mean - exact["mean"]) - error > OFF_MEAN * known).any()
         or (ratio - ratio_error > OFF_RATIO).any()
         or (ratio + ratio_error < 1 / OFF_RATIO).any()
     )

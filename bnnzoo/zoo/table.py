@@ -33,7 +33,7 @@ NUM_DRAWS = 1024
 """Draws of a posterior that can have any number of them, as many as a reference keeps."""
 
 QUICK = 60.0
-"""Seconds of a fit that is run with every seed; slower ones are run with the first."""
+"""Processor seconds of a fit that is run with every seed; slower ones are run with the first."""
 
 ABOUT_COSTS = {"TreeDepthWarning"}
 """Warnings that draws are slow, not that they are wrong."""
@@ -126,7 +126,7 @@ def measure(
     folder, progress
         As for ``card.fit``.
     limit : float, optional
-        Seconds after which the fit is given up; not on Windows.
+        Processor seconds after which the fit is given up, whatever else the machine does; not on Windows.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def measure(
                 draws = NUM_DRAWS if posterior.info.sampling == "iid" else None
                 tree = card.predict(posterior, folder=folder, num_draws=draws, weights=False)
         except _OutOfTimeError:
-            return replace(blank, seconds=limit, refused=f"Given up after {limit:.0f} s.")
+            return replace(blank, processor=limit, refused=f"Given up after {limit:.0f} seconds of processor time.")
         except (ValueError, RuntimeError, ArithmeticError) as error:
             if isinstance(error, ZooError):
                 raise
@@ -187,7 +187,7 @@ def fill_table(
     methods : sequence of str, optional
         Default: all of :func:`bnnzoo.zoo.budgets.table_methods`.
     seeds : int
-        Fits of each cell; one that takes a minute or more is run once.
+        Fits of each cell; one that takes a minute of processor time or more is run once.
     workers : int
         Processes.
     limit, small, folder
@@ -372,12 +372,12 @@ def _place(cell: Cell) -> tuple[str, str, int]:
 def _is_done(blank: Cell, cells: Mapping[tuple[str, str, int], Cell], limit: float | None) -> bool:
     """Tell whether a cell is there, or is not to be measured since that of the first seed is slow or has no result."""
     first, found = cells.get((blank.card, blank.method, 0)), cells.get(_place(blank))
-    if blank.seed and (first is None or first.refused or (first.seconds or 0.0) >= QUICK):
+    if blank.seed and (first is None or first.refused or (first.processor or 0.0) >= QUICK):
         return True
     if found is None or (found.version, found.settings) != (blank.version, blank.settings):
         return False
-    given_up = bool(found.refused) and found.seconds is not None
-    return not given_up or (limit is not None and limit <= (found.seconds or 0.0))
+    given_up = bool(found.refused) and found.processor is not None
+    return not given_up or (limit is not None and limit <= (found.processor or 0.0))
 
 
 def _measured_by(workers: int, todo: Sequence[tuple[str, str, int]], options: Mapping[str, object]) -> Iterator[Cell]:
@@ -410,7 +410,7 @@ def _processor_time() -> float:
 
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[None]:
-    """Raise `_OutOfTimeError` after some seconds, and again until it is heard."""
+    """Raise `_OutOfTimeError` after some seconds of processor time, and again until it is heard."""
     if seconds is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -418,10 +418,10 @@ def _limited(seconds: float | None) -> Iterator[None]:
     def end(*_: object) -> None:
         raise _OutOfTimeError
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 5.0)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -89,9 +89,13 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         out: Annotated[Path, typer.Option(help="JSON file to begin or to go on with.")] = Path("zoo_table.json"),
         cards: Annotated[str | None, typer.Option(help="Comma-separated (default: all with a reference).")] = None,
         methods: Annotated[str | None, typer.Option(help="Comma-separated (default: all that apply).")] = None,
-        seeds: Annotated[int, typer.Option(min=1, help="Fits of a cell that takes less than a minute.")] = 1,
+        seeds: Annotated[
+            int, typer.Option(min=1, help="Fits of a cell that takes less than a minute of processor time.")
+        ] = 1,
         workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
-        limit: Annotated[float | None, typer.Option(min=1, help="Seconds after which a fit is given up.")] = None,
+        limit: Annotated[
+            float | None, typer.Option(min=1, help="Processor seconds after which a fit is given up.")
+        ] = None,
         smoke: Annotated[bool, typer.Option("--smoke", help="Budgets of about a second, converged or not.")] = False,
         data: Data = None,
     ) -> None:
