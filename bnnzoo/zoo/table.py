@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -142,7 +143,7 @@ def measure(
                 draws = NUM_DRAWS if posterior.info.sampling == "iid" else None
                 tree = card.predict(posterior, folder=folder, num_draws=draws, weights=False)
         except _OutOfTimeError:
-            return replace(blank, processor=limit, refused=f"Given up after {limit:.0f} seconds of processor time.")
+            return replace(blank, processor=limit, refused=f"Given up after {limit:g} seconds of processor time.")
         except (ValueError, RuntimeError, ArithmeticError) as error:
             if isinstance(error, ZooError):
                 raise
@@ -150,16 +151,13 @@ def measure(
     if not all(np.isfinite(values).all() for values in tree["conditional"].to_dataset().values()):
         return replace(blank, refused="The fit diverged: its predictions are not finite.")
     said = {each.category.__name__ for each in caught if issubclass(each.category, FitWarning)}
-    info = posterior.info
-    return replace(
-        blank,
-        **measured(tree, card, card.data(folder)),
-        gradients=info.num_gradients,
-        seconds=round(info.seconds, 3),
-        compiling=round(info.compiling, 3),
-        processor=round(_processor_time() - begun, 3),
-        warnings=tuple(sorted(said)),
-    )
+    found = measured(tree, card, card.data(folder))
+    found |= {
+        "seconds": posterior.info.seconds,
+        "compiling": posterior.info.compiling,
+        "processor": _processor_time() - begun,
+    }
+    return replace(blank, **_rounded(found), gradients=posterior.info.num_gradients, warnings=tuple(sorted(said)))
 
 
 def fill_table(
@@ -260,7 +258,7 @@ def enter(path: Path, tree: xr.DataTree, card: Card, method: str, folder: Path |
         gradients=int(about["num_gradients"]) if "num_gradients" in about else None,
         seconds=float(about["seconds"]) if "seconds" in about else None,
         warnings=tuple(json.loads(about["warnings"])) if "warnings" in about else (),
-        **measured(tree, card, card.data(folder)),
+        **_rounded(measured(tree, card, card.data(folder))),
     )
     cells = {_place(each): each for each in read_cells(path)} | {_place(cell): cell}
     write_cells(cells.values(), path)
@@ -397,8 +395,11 @@ def _measure_named(card: str, method: str, seed: int, options: Mapping[str, obje
 
 
 def _without_blanks(cell: Cell) -> dict[str, object]:
-    """Return what the cell has, numbers with five digits."""
-    found = {key: value for key, value in asdict(cell).items() if value is not None or key == "warnings"}
+    return {key: value for key, value in asdict(cell).items() if value is not None or key == "warnings"}
+
+
+def _rounded(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return numbers with five digits, which are more than Monte Carlo errors leave."""
     return {key: float(f"{value:.5g}") if isinstance(value, float) else value for key, value in found.items()}
 
 

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 import bnnzoo as bz
 from bnnzoo.apps.cli import app
 from bnnzoo.zoo import table
-from bnnzoo.zoo.table import Cell, fill_table, measure, methods_of, read_cells, table_rows, write_cells
+from bnnzoo.zoo.budgets import table_methods
+from bnnzoo.zoo.measured import is_off, sd_ratios
+from bnnzoo.zoo.table import Cell, fill_table, measure, read_cells, table_rows, write_cells
 
 CARD = "linear-regression"
 pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
@@ -22,6 +24,9 @@ def test_an_exact_method_is_at_the_floor() -> None:
     assert cell.log_density is not None and -1.0 < cell.log_density < 0.0
     assert cell.calibration is not None and 0 <= cell.calibration < 0.2
     assert cell.seconds is not None and cell.seconds > 0 and not cell.refused
+    assert cell.processor is not None and cell.processor > 0 and cell.gradients
+    assert cell.off is False and not cell.warned
+    assert cell.sd_inside == pytest.approx(1.0, abs=0.05) and cell.sd_beyond is None
 
 
 def test_a_point_estimate_has_no_distance_but_a_log_density() -> None:
@@ -48,7 +53,9 @@ def test_cells_are_measured_once_and_again_if_the_run_is_another(tmp_path: Path)
     write_cells([replace(first[0], version=0), first[1]], path)
     fill()
     assert [cell.method for cell in new[2:]] == ["laplace"]
-    assert {cell.seed for cell in fill(seed=1)} == {1}
+    assert {(cell.method, cell.seed) for cell in fill(seeds=2)} == {
+        (method, seed) for method in ("laplace", "map") for seed in (0, 1)
+    }
     assert [each.name for each in tmp_path.iterdir()] == ["table.json"]
 
 
@@ -66,16 +73,80 @@ def test_the_work_done_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pyt
     assert [cell.method for cell in read_cells(tmp_path / "table.json")] == ["laplace"]
 
 
-def test_the_methods_of_a_card_come_with_its_own_settings() -> None:
+def test_every_method_has_its_default_settings() -> None:
+    methods = table_methods()
+    assert len(methods) >= 24 and len({type(each) for each in methods.values()}) == len(methods)
+    assert all(method == type(method)() for name, method in methods.items() if name != "dropout")
+
+
+def test_slow_and_refused_cells_have_one_seed(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    (laplace,) = fill_table(path, [CARD], ["laplace"], small=True)
+    write_cells([replace(laplace, processor=61.0)], path)
+    assert fill_table(path, [CARD], ["laplace"], small=True, seeds=2) == read_cells(path)
+    assert len(read_cells(path)) == 1
+    fill_table(path, [CARD], ["dropout"], small=True, seeds=2)
+    assert [cell.method for cell in read_cells(path)] == ["dropout", "laplace"]
+
+
+def test_a_fit_is_given_up_in_time_and_tried_again_with_more(tmp_path: Path) -> None:
+    path = tmp_path / "table.json"
+    (cell,) = fill_table(path, [CARD], ["nuts"], limit=0.05)
+    assert (cell.refused, cell.processor) == ("Given up after 0.05 seconds of processor time.", 0.05)
+    new: list[Cell] = []
+    fill_table(path, [CARD], ["nuts"], limit=0.04, announce=new.append)
+    assert new == []
+    fill_table(path, [CARD], ["nuts"], limit=120, announce=new.append)
+    assert [cell.refused for cell in new] == [""] and read_cells(path) == new
+
+
+def test_processes_find_what_one_does(tmp_path: Path) -> None:
+    """Costs differ."""
+    tables = [
+        fill_table(tmp_path / f"{workers}.json", [CARD], ["laplace", "map"], small=True, workers=workers)
+        for workers in (1, 2)
+    ]
+    costs = {"seconds": None, "compiling": None, "processor": None}
+    one, two = ({cell.method: replace(cell, **costs) for cell in cells} for cells in tables)
+    assert one == two
+
+
+def test_settings_stand_in_the_file_once(tmp_path: Path) -> None:
+    cells = fill_table(tmp_path / "table.json", [CARD], ["laplace", "map"], small=True, seeds=2)
+    found = json.loads((tmp_path / "table.json").read_text())
+    assert {cell.settings for cell in cells} == set(found["settings"]) and len(found["settings"]) == 2
+    assert {each["method"] for each in found["settings"].values()} == {"Laplace", "MAP"}
+
+
+@pytest.mark.parametrize(
+    ("scale", "shift", "off"), [(1.0, 0.0, False), (1.2, 0.1, False), (1.5, 0.0, True), (1.0, 0.5, True)]
+)
+def test_what_is_off_and_by_how_much(scale: float, shift: float, off: bool) -> None:
+    """Draws of the reference itself, with another centre and another width."""
     card = bz.zoo.load(CARD)
-    assert methods_of(card)["full-rank-vi"] == card.methods["full-rank-vi"]
-    assert set(methods_of(card)) > set(card.methods)
+    tree = bz.zoo.reference(CARD)
+    draws = tree["conditional"]["mean"]
+    centre, sd = draws.mean(("chain", "draw")), draws.std(("chain", "draw"))
+    tree["conditional"] = (centre + scale * (draws - centre) + shift * sd).to_dataset(name="mean")
+    assert is_off(tree, card) is off
+    inside, beyond = sd_ratios(tree, card, card.data())
+    assert inside == pytest.approx(scale, rel=0.03) and beyond is None
+
+
+def test_rows_beyond_the_data_have_their_own_ratio() -> None:
+    """The cubic is predicted beyond its data; there its draws are made twice as wide."""
+    card, tree = bz.zoo.load("cubic"), bz.zoo.reference("cubic")
+    x, known = card.data().test["x"][:, 0], card.data().train["x"]
+    draws = tree["conditional"]["mean"]
+    centre = draws.mean(("chain", "draw"))
+    wide = (x < known.min() - 0.1) | (x > known.max() + 0.1)
+    tree["conditional"] = (centre + (draws - centre) * (1 + draws["obs_id"].copy(data=wide))).to_dataset(name="mean")
+    inside, beyond = sd_ratios(tree, card, card.data())
+    assert inside == pytest.approx(1.0, rel=0.05) and 1.6 < beyond < 2.1
 
 
 def test_cells_that_were_not_run_are_empty() -> None:
-    cells = [
-        Cell(card=card, method=method, version=1, seed=0, settings="{}") for card, method in [("a", "x"), ("b", "y")]
-    ]
+    cells = [Cell(card=card, method=method, version=1, seed=0) for card, method in [("a", "x"), ("b", "y")]]
     assert table_rows(cells, lambda cell: "1") == [["card", "x", "y"], ["a", "1", ""], ["b", "", "1"]]
     assert table_rows([], lambda cell: "1") == [["card"]]
 
@@ -85,7 +156,7 @@ def test_cells_that_were_not_run_are_empty() -> None:
     [
         (["--cards", "two-moon"], "There is no card 'two-moon' in the zoo"),
         (["--cards", "mnist-convnet"], "Card 'mnist-convnet' has no reference posterior; those with one are"),
-        (["--cards", CARD, "--methods", "magic"], "No card has a method 'magic'; their methods are dropout, "),
+        (["--cards", CARD, "--methods", "magic"], "The table has no method 'magic'; its methods are nuts, hmc, "),
         (["--cards", "foong-one-layer", "--data", "/nowhere"], "which the folder of data '/nowhere' does not have"),
         (["--out", "/nowhere/table.json"], "There is no folder '/nowhere' for 'table.json'"),
     ],
