@@ -61,8 +61,9 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> list[Trouble]:
 
     Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
     It costs no evaluation of the model, with two exceptions: approximations are compared with the posterior at some thousand
-    draws, in batches, and those of a network's weights by the log likelihood of a few; and where there is trouble in single
-    precision, some draws are evaluated in double precision, since rounding may be its cause, which is then said first.
+    draws, in batches, those of a network by its functions or, if it is large, by the log likelihood of a few; and where there is
+    trouble in single precision, some draws are evaluated in double precision, since rounding may be its cause, which is then
+    said first.
 
     Parameters
     ----------
@@ -266,11 +267,12 @@ def _of_optimisation(posterior: Posterior, min_share: float) -> Iterator[Trouble
 
 def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble]:
     """Say why an approximation is off: its optimisation had not converged, or its family does not hold the posterior."""
-    on_its_way = tuple(_of_optimisation(posterior, 0.0))
+    is_network = bool(posterior.density.networks)  # no family holds its posterior, and bounds go on rising
+    on_its_way = tuple(_of_optimisation(posterior, MIN_SHARE if is_network else 0.0))
     yield from on_its_way
     if on_its_way:
         return
-    if "elbo" in posterior.info.fit_stats and (where := off_its_optimum(posterior, found.drawn)):
+    if not is_network and "elbo" in posterior.info.fit_stats and (where := off_its_optimum(posterior, found.drawn)):
         yield Trouble(
             StillImprovingWarning,
             f"The optimisation had not converged: the elbo would rise {where}, and {found.trouble}. Write a larger num_steps, or "
@@ -291,6 +293,8 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
 
 def _richer(posterior: Posterior) -> str:
     density, config = posterior.density, posterior.info.config
+    if density.networks:
+        return "NUTS(), or SGHMC() for many observations"
     if "curvature" in config and "integrated_over" not in config and posterior.info.method != "HierarchicalLaplace":
         is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
         return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
