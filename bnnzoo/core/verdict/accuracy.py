@@ -22,7 +22,15 @@ from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
 from bnnzoo.core.verdict.quantities import Quantities, quantities_of
 from bnnzoo.core.verdict.short_chains import FEW_CHAINS, Moved, moves, shift_by_chains
 
-__all__ = ["SURE_K", "Accuracy", "accuracy_of", "off_its_optimum", "trouble_of_resampled"]
+__all__ = [
+    "SURE_K",
+    "Accuracy",
+    "accuracy_of",
+    "by_short_chains",
+    "can_be_compared",
+    "off_its_optimum",
+    "trouble_of_resampled",
+]
 
 MAX_SHIFT = 0.28  # of a mean, in standard deviations of the posterior
 MAX_LOG_RATIO = math.log(1.32)  # of standard deviations
@@ -79,7 +87,7 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
         return None
     if posterior.density.networks:
         return _of_functions(posterior)
-    if not _can_be_compared(posterior.density):
+    if not can_be_compared(posterior.density):
         return None
     drawn = drawn_from(posterior)
     if drawn is None or not bool((drawn.theta.std(0) > 0).all()):  # of some parameters only, the others known by choice
@@ -94,7 +102,8 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     return Accuracy(k, _trouble(posterior, k, kept), drawn)
 
 
-def _can_be_compared(density: LogDensity) -> bool:
+def can_be_compared(density: LogDensity) -> bool:
+    """Tell whether a model is small enough for an approximation to be compared with its posterior."""
     return density.num_data <= MANY_ROWS and density.num_params <= MANY_PARAMS and density.has_data
 
 
@@ -120,7 +129,7 @@ def _of_functions(posterior: Posterior) -> Accuracy | None:
         return shift, shift
 
     shrunk = NEAR_MODE if getattr(posterior, "linearize_at", None) is not None else 1.0
-    trouble, _ = _by_short_chains(quantities, moves(density, drawn, FEW_CHAINS, shrunk), judged)
+    trouble, _ = by_short_chains(quantities, moves(density, drawn, FEW_CHAINS, shrunk), judged)
     return None if trouble is None else Accuracy(math.nan, trouble, drawn)
 
 
@@ -139,7 +148,7 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
     if density.networks:
         found = _of_functions(posterior)
         return "" if found is None else found.trouble
-    quantities = quantities_of(posterior) if _can_be_compared(density) else None
+    quantities = quantities_of(posterior) if can_be_compared(density) else None
     if quantities is None:
         return ""
     theta = draws_together(posterior, NUM_DRAWS)
@@ -152,7 +161,7 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
         shift = shift_by_chains(quantities, values, found)
         return shift, shift
 
-    return _by_short_chains(quantities, moves(density, drawn), judged)[0] or ""
+    return by_short_chains(quantities, moves(density, drawn), judged)[0] or ""
 
 
 def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
@@ -170,7 +179,7 @@ def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
     return pareto_k(terms[:, heaviest].clamp(min=torch.finfo(terms.dtype).tiny).log())
 
 
-def _by_short_chains(
+def by_short_chains(
     quantities: Quantities, chains: Iterator[Moved], judged: Callable[[Moved], tuple[Shift, Shift]]
 ) -> tuple[str | None, bool]:
     """Return what is off, None where that is unknown, and whether chains move: they go on until it is told or clearly nothing."""
@@ -215,7 +224,7 @@ def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
         by_chains = shift_by_chains(quantities, many, found)
         return _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains
 
-    trouble, moving = _by_short_chains(quantities, moves(density, drawn), judged)
+    trouble, moving = by_short_chains(quantities, moves(density, drawn), judged)
     if trouble is not None:
         return trouble
     is_fine = k < SURE_K or (moving and k <= MAX_PARETO_K)

@@ -17,7 +17,7 @@ __all__ = ["Quantities", "quantities_of", "site_values"]
 MANY_FUNCTIONS = 100
 """Rows, or rows and classes, at which functions are compared, evenly spaced over the data."""
 
-ROWS, ENTRIES = 5000, 2_000_000
+ROWS, ENTRIES = 5000, 250_000
 """Observations, and observations times weights, beyond which functions are not compared."""
 
 DRAWS_AT_A_TIME = 256

@@ -17,7 +17,7 @@ from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.engine.value_and_grad import value_and_grad_of
 
-__all__ = ["FEW_CHAINS", "Moved", "moves", "shift_by_chains"]
+__all__ = ["FEW_CHAINS", "NUM_CHAINS", "Moved", "moves", "shift_by_chains"]
 
 NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS

@@ -28,7 +28,14 @@ from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_s
 from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
+from bnnzoo.core.verdict.accuracy import (
+    MANY_ROWS,
+    Accuracy,
+    accuracy_of,
+    off_its_optimum,
+    trouble_of_resampled,
+)
+from bnnzoo.core.verdict.chain_functions import SLIGHT_RHAT, of_functions
 from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rounding import of_rounding
@@ -41,7 +48,6 @@ ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
 MAX_GAP = (
     1.0  # between means of chains, in standard deviations within them: those farther apart are in different places
 )
-SLIGHT_RHAT = 1.05  # up to which more draws are what it takes
 MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
 MIN_RISE = 1.0  # of the objective over its last tenth, in nats
 MIN_SHARE = 0.01  # of the whole climb of a network's objective: a smaller rise is the end of one
@@ -82,7 +88,10 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> list[Trouble]:
 def _troubles(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     if isinstance(posterior, Draws) and posterior.info.sampling == "mcmc":
         if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
-            yield from _of_chains(posterior)
+            of_chains = list(_of_chains(posterior))
+            yield from of_chains
+            if evaluate and not of_chains:
+                yield from of_functions(posterior)
         return
     if "psis_pareto_k" in posterior.info.config:
         yield from _of_weights(posterior, evaluate)

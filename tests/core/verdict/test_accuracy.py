@@ -144,7 +144,7 @@ def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> No
             return shift, shift
 
         chains = moves(density, WeightedDraws(draws, torch.zeros(len(draws))))
-        accuracy._by_short_chains(quantities, chains, judged)
+        accuracy.by_short_chains(quantities, chains, judged)
         return found
 
     assert lengths(1.0) == [18] and lengths(0.5) == [18]

@@ -150,11 +150,14 @@ def test_runs_too_short_to_judge_and_interrupted_runs_say_nothing():
     assert kinds(short) == []
 
 
-def test_weights_of_networks_are_not_compared_but_the_log_density_is():
+def test_weights_of_networks_are_not_compared_but_the_log_density_is(monkeypatch):
+    """Functions are compared as well, of networks that are not too large."""
     x, y = torch.randn(20, 3), torch.randint(3, (20,))
     posterior = narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y)
     apart = chains(posterior, num_draws=300)
     apart = replace(apart, theta=apart.theta + torch.arange(4.0)[:, None, None])
+    assert kinds(apart) == [inference.ChainsApartWarning]
+    monkeypatch.setattr(quantities, "ROWS", 0)
     assert kinds(apart) == []
     stats = apart.info.sample_stats
     info = replace(apart.info, sample_stats={**stats, "lp": stats["lp"] + torch.arange(4.0)[:, None]})
