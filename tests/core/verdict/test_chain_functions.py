@@ -62,9 +62,9 @@ def test_functions_that_disagree_between_chains_are_told(line: Gaussian) -> None
 
 
 def test_functions_worth_few_draws_are_told(line: Gaussian) -> None:
-    """Every hundred draws are one."""
+    """Every twenty-five draws are one."""
     theta = independent(line)
-    found = only(chains_of(line, theta[:, :: S // 10].repeat_interleave(S // 10, 1)))
+    found = only(chains_of(line, theta[:, ::25].repeat_interleave(25, 1)))
     assert found.kind is FewEffectiveDrawsWarning
     assert re.match(
         r"The 2000 draws of the expected outcome at observation \d+ are worth \d\d independent", found.message
