@@ -9,6 +9,7 @@ __all__ = [
     "MAX_RHAT",
     "MAX_SATURATED",
     "MIN_ESS",
+    "BiasedDrawsWarning",
     "ChainsApartWarning",
     "DegenerateWeightsWarning",
     "DivergenceWarning",
@@ -46,6 +47,10 @@ MOST_DIGITS = 10
 
 class FitWarning(UserWarning):
     """A fit ended with trouble. Its subclasses say which, and their messages what to do."""
+
+
+class BiasedDrawsWarning(FitWarning):
+    """Draws of a sampler without an acceptance step are not those of the posterior: its steps, or mini-batches, leave a bias."""
 
 
 class DivergenceWarning(FitWarning):

@@ -112,6 +112,8 @@ class Declared:
         Whether a fit can go on from a checkpoint.
     learns_parameters : bool
         Whether parameters of the model that have no prior are learnt.
+    unadjusted : bool
+        Whether draws have the bias of a step size, or of mini-batches, that no acceptance step corrects.
     """
 
     parts: ClassVar[str | None] = None
@@ -121,6 +123,7 @@ class Declared:
     always_in_batches: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
     learns_parameters: ClassVar[bool] = False
+    unadjusted: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete the docstring of a method by the settings that it inherits."""

@@ -1,6 +1,7 @@
 """Inference methods, each a frozen dataclass of settings, and ``fit``, which takes any of them."""
 
 from bnnzoo.core.fit_warnings import (
+    BiasedDrawsWarning,
     ChainsApartWarning,
     DegenerateWeightsWarning,
     DivergenceWarning,
@@ -66,6 +67,7 @@ __all__ = [
     "SGLD",
     "SVI",
     "SWAG",
+    "BiasedDrawsWarning",
     "ChEESHMC",
     "ChainsApartWarning",
     "ConcreteDropout",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bnnzoo.core.method import FitContext, Method, RunsTogether
+from bnnzoo.core.method import FitContext, Method, RunsTogether, declared
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import FitInfo, Mixture, Posterior
 from bnnzoo.core.posterior.stored import Stored
@@ -81,6 +81,7 @@ def _complete(posterior: Posterior, method: Method, context: FitContext, seconds
         compiling=min(seconds, max(watch.seconds, prepared)),
         engine=engine,
         columns=context.columns,
+        unadjusted=declared(method).unadjusted,
     )
     if isinstance(posterior, Mixture):
         return replace(posterior, info=info, components=tuple(_with(each, info) for each in posterior.components))

@@ -55,6 +55,8 @@ class FitInfo(Stored):
         How the arithmetic was run: in native code, as graphs or as Python, why, and how long tracing, compiling and running took.
     has_atoms : bool
         Whether the posterior has point masses, as that of dropout does, and hence no density.
+    unadjusted : bool
+        Whether the method's draws have a bias that no acceptance step corrects. Added by ``fit``.
     """
 
     sampling: Literal["mcmc", "iid", "ensemble"]
@@ -71,6 +73,7 @@ class FitInfo(Stored):
     compiling: float = 0.0
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     has_atoms: bool = False
+    unadjusted: bool = False
     tuning: Mapping[str, Tensor] = field(default_factory=dict)
     engine: EngineReport | None = None
 

@@ -1,4 +1,4 @@
-"""Distance of an approximation from the posterior of a model without networks, in the units of each latent site."""
+"""Distance of an approximation from the posterior, in standard deviations of latent sites and of a network's functions."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -17,12 +17,20 @@ from bnnzoo.core.verdict.importance import (
     draws_together,
     many_draws_of,
     shift_by_weights,
-    site_values,
 )
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
-from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
+from bnnzoo.core.verdict.quantities import Quantities, quantities_of
+from bnnzoo.core.verdict.short_chains import FEW_CHAINS, Moved, moves, shift_by_chains
 
-__all__ = ["SURE_K", "Accuracy", "accuracy_of", "off_its_optimum", "trouble_of_resampled"]
+__all__ = [
+    "SURE_K",
+    "Accuracy",
+    "accuracy_of",
+    "by_short_chains",
+    "can_be_compared",
+    "off_its_optimum",
+    "trouble_of_resampled",
+]
 
 MAX_SHIFT = 0.28  # of a mean, in standard deviations of the posterior
 MAX_LOG_RATIO = math.log(1.32)  # of standard deviations
@@ -32,6 +40,7 @@ MIN_SIGNIFICANCE = 2.0  # in standard errors, and more where the largest of many
 MAX_FAILED = 0.05  # of draws at which the model cannot be evaluated
 MANY_ROWS, MANY_PARAMS = 50_000, 1000  # beyond which an approximation is not compared with the posterior
 DRAWS_A_SLOPE = 10  # at least, for the slopes to be known
+NEAR_MODE = 0.3  # of the way from a mode to draws of a linearised model
 
 
 @dataclass(frozen=True)
@@ -61,10 +70,11 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     where moments move to. Means that are off by 0.3 standard deviations and standard deviations off by a third are told; the
     thresholds lie a little below, since both kinds of estimates fall short.
 
+    Of networks, functions are compared in place of weights, see :func:`quantities_of`, and chains alone judge them.
+
     Parameters
     ----------
     posterior : Posterior
-        Of a model without networks, whose weights' posterior no approximation comes near.
 
     References
     ----------
@@ -73,7 +83,11 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     """
     info = posterior.info
     tempered = info.config.get("temperature", 1.0) != 1.0
-    if info.sampling != "iid" or tempered or info.has_atoms or not _can_be_compared(posterior.density):
+    if info.sampling != "iid" or tempered or info.has_atoms:
+        return None
+    if posterior.density.networks:
+        return _of_functions(posterior)
+    if not can_be_compared(posterior.density):
         return None
     drawn = drawn_from(posterior)
     if drawn is None or not bool((drawn.theta.std(0) > 0).all()):  # of some parameters only, the others known by choice
@@ -88,9 +102,35 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     return Accuracy(k, _trouble(posterior, k, kept), drawn)
 
 
-def _can_be_compared(density: LogDensity) -> bool:
-    is_small = density.num_data <= MANY_ROWS and density.num_params <= MANY_PARAMS
-    return is_small and density.has_data and not density.networks
+def can_be_compared(density: LogDensity) -> bool:
+    """Tell whether a model is small enough for an approximation to be compared with its posterior."""
+    return density.num_data <= MANY_ROWS and density.num_params <= MANY_PARAMS and density.has_data
+
+
+def _of_functions(posterior: Posterior) -> Accuracy | None:
+    """Judge an approximation to the posterior of a network by what it says of the training rows.
+
+    Draws of a linearised model need not fit the data where the network bends, and chains start near its mode.
+    """
+    density = posterior.density
+    quantities = quantities_of(posterior) if density.has_data else None
+    if quantities is None:
+        return None
+    theta = draws_together(posterior, NUM_DRAWS)
+    if len(theta) < FEW_CHAINS or not bool((theta.std(0) > 0).all()):
+        return None
+    drawn, own = (
+        WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu")),
+        quantities.own(theta),
+    )
+
+    def judged(found: Moved) -> tuple[Shift, Shift]:
+        shift = shift_by_chains(quantities, own, found)
+        return shift, shift
+
+    shrunk = NEAR_MODE if getattr(posterior, "linearize_at", None) is not None else 1.0
+    trouble, _ = by_short_chains(quantities, moves(density, drawn, FEW_CHAINS, shrunk), judged)
+    return None if trouble is None else Accuracy(math.nan, trouble, drawn)
 
 
 def trouble_of_resampled(posterior: Posterior, k: float) -> str:
@@ -105,19 +145,23 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
         Pareto k of the weights.
     """
     density = posterior.density
-    if not _can_be_compared(density):
+    if density.networks:
+        found = _of_functions(posterior)
+        return "" if found is None else found.trouble
+    quantities = quantities_of(posterior) if can_be_compared(density) else None
+    if quantities is None:
         return ""
     theta = draws_together(posterior, NUM_DRAWS)
     drawn = WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu"))
-    values = site_values(density, theta)
+    values = quantities.own(theta)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return ""
 
     def judged(found: Moved) -> tuple[Shift, Shift]:
-        shift = shift_by_chains(density, values, found)
+        shift = shift_by_chains(quantities, values, found)
         return shift, shift
 
-    return _by_short_chains(density, drawn, judged)[0] or ""
+    return by_short_chains(quantities, moves(density, drawn), judged)[0] or ""
 
 
 def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
@@ -135,16 +179,16 @@ def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
     return pareto_k(terms[:, heaviest].clamp(min=torch.finfo(terms.dtype).tiny).log())
 
 
-def _by_short_chains(
-    density: LogDensity, drawn: WeightedDraws, judged: Callable[[Moved], tuple[Shift, Shift]]
+def by_short_chains(
+    quantities: Quantities, chains: Iterator[Moved], judged: Callable[[Moved], tuple[Shift, Shift]]
 ) -> tuple[str | None, bool]:
     """Return what is off, None where that is unknown, and whether chains move: they go on until it is told or clearly nothing."""
     trouble = None
-    for found in _while_it_runs(moves(density, drawn)):
+    for found in _while_it_runs(chains):
         if found.acceptance < MIN_ACCEPTANCE:
             return trouble, False
         shifts = judged(found)
-        trouble = _worst(density, *shifts)
+        trouble = _worst(quantities, *shifts)
         if trouble or _is_within_limits(*shifts):
             break
     return trouble, True
@@ -168,22 +212,23 @@ def _is_within_limits(shift: Shift, chains: Shift) -> bool:
 
 
 def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
-    density = posterior.density
-    values = site_values(density, drawn.theta)
+    density, quantities = posterior.density, quantities_of(posterior)
+    assert quantities is not None  # there are no networks
+    values = quantities.own(drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
-        return _worst(density, by_weights, by_weights)
-    many = site_values(density, many_draws_of(posterior))
+        return _worst(quantities, by_weights, by_weights)
+    many = quantities.own(many_draws_of(posterior))
 
     def judged(found: Moved) -> tuple[Shift, Shift]:
-        by_chains = shift_by_chains(density, many, found)
+        by_chains = shift_by_chains(quantities, many, found)
         return _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains
 
-    trouble, moving = _by_short_chains(density, drawn, judged)
+    trouble, moving = by_short_chains(quantities, moves(density, drawn), judged)
     if trouble is not None:
         return trouble
     is_fine = k < SURE_K or (moving and k <= MAX_PARETO_K)
-    return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
+    return _worst(quantities, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
 
 
 def _both(one: Shift, other: Shift) -> Shift:
@@ -197,7 +242,7 @@ def _averaged(one: Tensor, error: Tensor, other: Tensor, other_error: Tensor) ->
     return (weight * one + more * other) / (weight + more), (weight + more).rsqrt()
 
 
-def _worst(density: LogDensity, shift: Shift, chains: Shift) -> str:
+def _worst(quantities: Quantities, shift: Shift, chains: Shift) -> str:
     """Return what is most off, as a clause.
 
     Weights cannot widen an approximation by more than its draws reach, so that chains decide whether it is too narrow.
@@ -211,28 +256,17 @@ def _worst(density: LogDensity, shift: Shift, chains: Shift) -> str:
     if max(float(of_mean[mean]), largest) <= 0.0:
         return ""
     if float(of_mean[mean]) >= largest:
-        value = float(shift.mean[mean])
-        return f"its mean of {_name(density, mean)} is {abs(value):.1f} standard deviations too {'high' if value > 0 else 'low'}"
+        value, name = float(shift.mean[mean]), quantities.names[mean]
+        return f"its mean of {name} is {abs(value):.1f} standard deviations too {'high' if value > 0 else 'low'}"
     by = shift if float(of_sd[sd]) >= float(narrow[sd]) else chains
     ratio = math.exp(float(by.log_sd[sd]))
-    return f"its standard deviation of {_name(density, sd)} is {ratio:.2g} times the posterior's"
+    return f"its standard deviation of {quantities.names[sd]} is {ratio:.2g} times the posterior's"
 
 
 def _beyond(found: Tensor, error: Tensor, limit: float) -> Tensor:
     """Return the excess over a limit, in units of it, where it is significant; else zero."""
     size = found.abs()
     return torch.where((size > limit) & (size > error), size / limit, torch.zeros_like(size)).nan_to_num(0.0)
-
-
-def _name(density: LogDensity, place: int) -> str:
-    for site in density.sites:
-        if place < site.shape.numel():
-            index = (
-                [int(i) for i in torch.unravel_index(torch.tensor(place), site.shape)] if site.shape.numel() > 1 else []
-            )
-            return repr(site.name) + (str(index) if index else "")
-        place -= site.shape.numel()
-    raise IndexError(place)
 
 
 def off_its_optimum(posterior: Posterior, drawn: WeightedDraws) -> str:

@@ -22,7 +22,6 @@ __all__ = [
     "log_weights_of",
     "many_draws_of",
     "shift_by_weights",
-    "site_values",
     "smoothed_ratios",
 ]
 
@@ -166,9 +165,3 @@ def shift_by_weights(values: Tensor, log_ratios: Tensor) -> Shift:
         0.5 * (own.log() - variance.log()),
         0.5 * influence.square().sum(0).sqrt(),
     )
-
-
-def site_values(density: LogDensity, theta: Tensor) -> Tensor:
-    """Return the values ``[S, D]`` of the latent sites at ``theta[S, P]``, as the model has them."""
-    values = density.constrain(theta)
-    return torch.cat([values[site.name].reshape(len(theta), -1) for site in density.sites], 1).cpu().double()

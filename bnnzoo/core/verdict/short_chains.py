@@ -10,13 +10,14 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.verdict.importance import Shift, WeightedDraws, site_values
+from bnnzoo.core.verdict.importance import Shift, WeightedDraws
+from bnnzoo.core.verdict.quantities import Quantities
 from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.engine.value_and_grad import value_and_grad_of
 
-__all__ = ["Moved", "moves", "shift_by_chains"]
+__all__ = ["FEW_CHAINS", "NUM_CHAINS", "Moved", "moves", "shift_by_chains"]
 
 NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
@@ -40,11 +41,12 @@ class _State(NamedTuple):
     gradient: Tensor
 
 
-def moves(density: LogDensity, drawn: WeightedDraws) -> Iterator[Moved]:
+def moves(density: LogDensity, drawn: WeightedDraws, most: int = NUM_CHAINS, shrunk: float = 1.0) -> Iterator[Moved]:
     """Run Hamiltonian Monte Carlo from draws of an approximation, in units in which they are uncorrelated.
 
     Draws where the posterior has much less mass than the approximation, from which chains would not come back, start fewer of
-    them. All chains take a step in one batch. Steps are shortened and lengthened as they are accepted, by all chains alike.
+    them. All chains, at most ``most``, take a step in one batch. Steps are shortened and lengthened as they are accepted, by all
+    chains alike. Chains start on the way from the mean to a draw, ``shrunk`` of it.
 
     Yields
     ------
@@ -58,12 +60,12 @@ def moves(density: LogDensity, drawn: WeightedDraws) -> Iterator[Moved]:
     theta = drawn.theta
     centre, root = theta.mean(0), _root(theta)
     generator = torch.Generator().manual_seed(0)
-    count = max(FEW_CHAINS, min(NUM_CHAINS, ROWS_OF_ALL // max(1, density.num_data)))
+    count = max(FEW_CHAINS, min(most, ROWS_OF_ALL // max(1, density.num_data)))
     share = (drawn.log_ratios - drawn.log_ratios.median()).clamp(max=0.0).exp()
     first = share.multinomial(min(count, len(share)), generator=generator)
     start = theta[first.to(theta.device)] - centre
     count = len(start)
-    z = torch.linalg.solve_triangular(root, start.mT, upper=False).mT
+    z = shrunk * torch.linalg.solve_triangular(root, start.mT, upper=False).mT
     value_and_grad = _value_and_grad(density)
 
     def at(z: Tensor) -> _State:
@@ -126,17 +128,18 @@ def _root(theta: Tensor) -> Tensor:
     return covariance.diagonal().sqrt().diag()
 
 
-def shift_by_chains(density: LogDensity, values: Tensor, found: Moved) -> Shift:
-    """Return how far an approximation with draws ``values[S, D]`` is from where short chains went in their second half."""
+def shift_by_chains(quantities: Quantities, values: Tensor, found: Moved) -> Shift:
+    """Return how far an approximation with ``values[S, D]`` is from where short chains went in their second half."""
     half = found.theta[len(found.theta) // 2 :]
-    after = site_values(density, half.flatten(0, 1)).reshape(*half.shape[:2], -1)
+    after = quantities.exact(half.flatten(0, 1)).reshape(*half.shape[:2], -1)
     centre = after.mean((0, 1))
     apart = (after - centre).square()
-    variance = apart.mean((0, 1))
+    small = quantities.resolution.square()
+    variance = apart.mean((0, 1)) + small
     chains = after.shape[1] ** 0.5
     return Shift(
         (values.mean(0) - centre) / variance.sqrt(),
         after.mean(0).std(0) / chains / variance.sqrt(),
-        0.5 * (values.var(0).log() - variance.log()),
+        0.5 * ((values.var(0) + small).log() - variance.log()),
         0.5 * apart.mean(0).std(0) / chains / variance,
     )

@@ -28,7 +28,14 @@ from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_s
 from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
+from bnnzoo.core.verdict.accuracy import (
+    MANY_ROWS,
+    Accuracy,
+    accuracy_of,
+    off_its_optimum,
+    trouble_of_resampled,
+)
+from bnnzoo.core.verdict.chain_functions import SLIGHT_RHAT, of_functions
 from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rounding import of_rounding
@@ -41,7 +48,6 @@ ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
 MAX_GAP = (
     1.0  # between means of chains, in standard deviations within them: those farther apart are in different places
 )
-SLIGHT_RHAT = 1.05  # up to which more draws are what it takes
 MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
 MIN_RISE = 1.0  # of the objective over its last tenth, in nats
 MIN_SHARE = 0.01  # of the whole climb of a network's objective: a smaller rise is the end of one
@@ -61,8 +67,9 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> list[Trouble]:
 
     Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
     It costs no evaluation of the model, with two exceptions: approximations are compared with the posterior at some thousand
-    draws, in batches, and those of a network's weights by the log likelihood of a few; and where there is trouble in single
-    precision, some draws are evaluated in double precision, since rounding may be its cause, which is then said first.
+    draws, in batches, those of a network by its functions or, if it is large, by the log likelihood of a few; and where there is
+    trouble in single precision, some draws are evaluated in double precision, since rounding may be its cause, which is then
+    said first.
 
     Parameters
     ----------
@@ -81,7 +88,10 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> list[Trouble]:
 def _troubles(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     if isinstance(posterior, Draws) and posterior.info.sampling == "mcmc":
         if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
-            yield from _of_chains(posterior)
+            of_chains = list(_of_chains(posterior))
+            yield from of_chains
+            if evaluate and not of_chains:
+                yield from of_functions(posterior)
         return
     if "psis_pareto_k" in posterior.info.config:
         yield from _of_weights(posterior, evaluate)
@@ -266,11 +276,12 @@ def _of_optimisation(posterior: Posterior, min_share: float) -> Iterator[Trouble
 
 def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble]:
     """Say why an approximation is off: its optimisation had not converged, or its family does not hold the posterior."""
-    on_its_way = tuple(_of_optimisation(posterior, 0.0))
+    is_network = bool(posterior.density.networks)  # no family holds its posterior, and bounds go on rising
+    on_its_way = tuple(_of_optimisation(posterior, MIN_SHARE if is_network else 0.0))
     yield from on_its_way
     if on_its_way:
         return
-    if "elbo" in posterior.info.fit_stats and (where := off_its_optimum(posterior, found.drawn)):
+    if not is_network and "elbo" in posterior.info.fit_stats and (where := off_its_optimum(posterior, found.drawn)):
         yield Trouble(
             StillImprovingWarning,
             f"The optimisation had not converged: the elbo would rise {where}, and {found.trouble}. Write a larger num_steps, or "
@@ -291,6 +302,8 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
 
 def _richer(posterior: Posterior) -> str:
     density, config = posterior.density, posterior.info.config
+    if density.networks:
+        return "NUTS(), or SGHMC() for many observations"
     if "curvature" in config and "integrated_over" not in config and posterior.info.method != "HierarchicalLaplace":
         is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
         return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"

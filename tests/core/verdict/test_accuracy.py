@@ -14,7 +14,8 @@ from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.verdict import accuracy
 from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
-from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws, drawn_from, site_values
+from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws, drawn_from
+from bnnzoo.core.verdict.quantities import quantities_of
 from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import exact_posterior
@@ -133,14 +134,17 @@ def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> No
 
         density = build_density(model)
         draws = sd * torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
+        quantities = quantities_of(Gaussian(density, INFO, torch.zeros(2), Dense(torch.eye(2))))
+        assert quantities is not None
         found: list[int] = []
 
         def judged(chains: Moved) -> tuple[Shift, Shift]:
             found.append(len(chains.theta))
-            shift = shift_by_chains(density, site_values(density, draws), chains)
+            shift = shift_by_chains(quantities, quantities.own(draws), chains)
             return shift, shift
 
-        accuracy._by_short_chains(density, WeightedDraws(draws, torch.zeros(len(draws))), judged)
+        chains = moves(density, WeightedDraws(draws, torch.zeros(len(draws))))
+        accuracy.by_short_chains(quantities, chains, judged)
         return found
 
     assert lengths(1.0) == [18] and lengths(0.5) == [18]

@@ -15,6 +15,7 @@ from bnnzoo.core.fit_warnings import told
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
+from bnnzoo.core.verdict import quantities
 from bnnzoo.core.verdict.importance import drawn_from
 from bnnzoo.core.verdict.pareto import pareto_k
 from bnnzoo.core.verdict.verdict import troubles
@@ -149,29 +150,33 @@ def test_runs_too_short_to_judge_and_interrupted_runs_say_nothing():
     assert kinds(short) == []
 
 
-def test_weights_of_networks_are_not_compared_but_the_log_density_is():
+def test_weights_of_networks_are_not_compared_but_the_log_density_is(monkeypatch):
+    """Functions are compared as well, of networks that are not too large."""
     x, y = torch.randn(20, 3), torch.randint(3, (20,))
     posterior = narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y)
     apart = chains(posterior, num_draws=300)
     apart = replace(apart, theta=apart.theta + torch.arange(4.0)[:, None, None])
+    assert kinds(apart) == [inference.ChainsApartWarning]
+    monkeypatch.setattr(quantities, "ROWS", 0)
     assert kinds(apart) == []
     stats = apart.info.sample_stats
     info = replace(apart.info, sample_stats={**stats, "lp": stats["lp"] + torch.arange(4.0)[:, None]})
     assert inference.ChainsApartWarning in kinds(replace(apart, info=info))
 
 
-def narrow_weights():
-    """An approximation that is judged by its optimisation alone, since that of a network's weights says nothing."""
+def narrow_weights(monkeypatch):
+    """An approximation that is judged by its optimisation alone, as those of large networks are."""
+    monkeypatch.setattr(quantities, "ROWS", 0)
     return narrow_posterior(
         network(bz.likelihoods.categorical(), out_features=3), torch.randn(20, 3), torch.arange(20) % 3
     )
 
 
 @pytest.mark.parametrize(("name", "sign"), [("elbo", 1.0), ("loss", -1.0)])
-def test_an_objective_that_still_improves_is_told(name, sign):
+def test_an_objective_that_still_improves_is_told(name, sign, monkeypatch):
     steps = torch.arange(2000.0)
     noise = torch.randn(2000)
-    of_weights = narrow_weights()
+    of_weights = narrow_weights(monkeypatch)
 
     def with_trace(trace, polish=0):
         stats = {name: (sign * trace + noise)[None]}
@@ -184,8 +189,8 @@ def test_an_objective_that_still_improves_is_told(name, sign):
 
 
 @pytest.mark.parametrize(("name", "sign"), [("elbo", 1.0), ("loss", -1.0)])
-def test_an_objective_that_got_worse_is_told(name, sign):
-    of_weights, noise = narrow_weights(), torch.randn(2000)
+def test_an_objective_that_got_worse_is_told(name, sign, monkeypatch):
+    of_weights, noise = narrow_weights(monkeypatch), torch.randn(2000)
     fall = -3000 * (torch.arange(2000.0) > 500)
 
     def with_trace(trace, **config):

@@ -1,6 +1,7 @@
 """Microcanonical Langevin Monte Carlo, unadjusted (Robnik, De Luca, Silverstein and Seljak 2023)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
@@ -53,6 +54,8 @@ class MCLMC(LangevinSettings):
     >>> posterior.draws().shape
     torch.Size([2, 20, 5])
     """
+
+    unadjusted: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior, up to a small bias; see :func:`bnnzoo.fit`.

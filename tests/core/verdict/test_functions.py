@@ -1,0 +1,135 @@
+"""Approximations to the posterior of a network are judged by its functions: those that are right are quiet, others tell."""
+
+import re
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import bnnzoo as bz
+from bnnzoo.core.posterior.covariance import Dense
+from bnnzoo.core.posterior.posterior import Gaussian
+from bnnzoo.core.verdict import quantities
+from bnnzoo.core.verdict.accuracy import accuracy_of
+from bnnzoo.core.verdict.quantities import quantities_of
+from bnnzoo.inference import KFACLaplace, Laplace, LastLayerLaplace, MCDropout, MeanFieldVI, ParetoKWarning, Pathfinder
+from bnnzoo.models import likelihoods
+
+NOISE = 0.2
+
+
+def rows(number: int = 40) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = 4 * torch.rand(number, 1, generator=generator) - 2
+    return x, x[:, 0].sin() + NOISE * torch.randn(number, generator=generator)
+
+
+def network(*hidden: int) -> bz.core.types.Model:
+    return bz.models.supervised(bz.models.mlp(1, hidden), bz.priors.fan_in(2.0), likelihoods.gaussian(scale=NOISE))
+
+
+def said(method: bz.core.method.Method, *hidden: int) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bz.fit(network(*hidden), method, *rows(), seed=0, progress=False)
+    return [str(each.message) for each in caught if issubclass(each.category, ParetoKWarning)]
+
+
+@pytest.mark.parametrize("method", [MeanFieldVI(), Pathfinder(), KFACLaplace()], ids=lambda each: type(each).__name__)
+def test_an_approximation_that_is_off_says_at_which_observation(method: bz.core.method.Method) -> None:
+    (sentence,) = said(method, 8)
+    assert re.search(r"its (mean|standard deviation) of the expected outcome at observation \d+ is \d", sentence)
+    assert sentence.endswith("use NUTS(), or SGHMC() for many observations.")
+
+
+@pytest.mark.parametrize("method", [Laplace(), KFACLaplace()], ids=lambda each: type(each).__name__)
+def test_one_that_is_exact_is_quiet(method: bz.core.method.Method) -> None:
+    """Without hidden units and with known noise the posterior is Gaussian."""
+    assert said(method) == []
+
+
+@pytest.mark.parametrize("method", [LastLayerLaplace(), MCDropout(rate=0.1)], ids=lambda each: type(each).__name__)
+def test_one_of_some_weights_only_is_not_judged(method: bz.core.method.Method) -> None:
+    assert said(method, 8) == []
+
+
+@pytest.fixture(scope="module")
+def line() -> Gaussian:
+    """The posterior of a straight line, a network without hidden units."""
+    posterior = bz.fit(network(), Laplace(), *rows(), seed=0, progress=False)
+    assert isinstance(posterior, Gaussian)
+    return posterior
+
+
+def beside(exact: Gaussian, scale: float, shift: float, linearized: bool = False) -> Gaussian:
+    root = torch.linalg.cholesky(torch.cov(exact.draws(20_000)[0].mT))
+    anchor = exact.loc if linearized else None
+    return replace(
+        exact,
+        loc=exact.loc + shift * root @ torch.ones(2).to(root),
+        covariance=Dense(scale * root),
+        linearize_at=anchor,
+    )
+
+
+@pytest.mark.parametrize("linearized", [False, True])
+@pytest.mark.parametrize(
+    ("scale", "shift", "clause"),
+    [
+        (1.0, 0.0, ""),
+        (1.15, 0.05, ""),
+        (
+            2.0,
+            0.0,
+            r"its standard deviation of the expected outcome at observation \d+ is (1.9|2|2.1|2.2) times the posterior's",
+        ),
+        (
+            0.5,
+            0.0,
+            r"its standard deviation of the expected outcome at observation \d+ is 0.[45]\d? times the posterior's",
+        ),
+        (1.0, 1.0, r"its mean of the expected outcome at observation \d+ is 1\.\d standard deviations too high"),
+        (1.0, -1.0, r"its mean of the expected outcome at observation \d+ is 1\.\d standard deviations too low"),
+    ],
+)
+def test_what_is_off_is_told_with_its_size(
+    line: Gaussian, scale: float, shift: float, clause: str, linearized: bool
+) -> None:
+    found = accuracy_of(beside(line, scale, shift, linearized))
+    assert found is not None
+    assert re.fullmatch(clause, found.trouble)
+
+
+def test_weights_that_are_exchanged_do_not_count_and_noise_that_is_unknown_does() -> None:
+    """Hidden units in another order are another place of the weights' posterior, and the same functions."""
+    noise = likelihoods.gaussian()
+    model = bz.models.supervised(bz.models.mlp(1, (3,)), bz.priors.fan_in(2.0), noise)
+    posterior = bz.fit(model, MeanFieldVI(num_steps=20), *rows(), seed=0, progress=False)
+    found = quantities_of(posterior)
+    assert found is not None
+    assert found.names[0] == "the expected outcome at observation 0" and len(found.names) == 41
+    theta = posterior.draws(5)[0]
+    mirrored = theta.clone()
+    for site in posterior.density.sites:
+        if site.is_weight and site.shape.numel() == 3:  # weights and biases of the hidden layer, and those above
+            mirrored[:, site.span] = -theta[:, site.span]
+    torch.testing.assert_close(found.exact(mirrored), found.exact(theta))
+
+
+def test_small_probabilities_do_not_matter() -> None:
+    """Two classes that are told apart: probabilities of 1e-3 may have any standard deviation of that size."""
+    model = bz.models.supervised(bz.models.mlp(1, ()), bz.priors.normal(3.0), likelihoods.bernoulli())
+    x = torch.cat([torch.linspace(-9, -7, 20), torch.linspace(7, 9, 20)])[:, None]
+    posterior = bz.fit(model, Laplace(), x, (x[:, 0] > 0).double(), seed=0, progress=False)
+    found = quantities_of(posterior)
+    assert found is not None and set(found.resolution.tolist()) == {0.01}
+    assert "the probability of class 1 at observation 0" in found.names
+
+
+def test_networks_that_are_too_large_are_left_to_their_likelihood(
+    line: Gaussian, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantities, "ROWS", 39)
+    assert quantities_of(line) is None and accuracy_of(line) is None
