@@ -41,6 +41,23 @@ NAMES = (
     "ordinal-ratings",
     "censored-survival",
     "mixed-effects",
+    "robust-regression",
+    "negative-binomial-counts",
+    "zero-inflated-counts",
+    "beta-proportions",
+    "varying-slopes",
+    "item-response",
+    "hilbert-gaussian-process",
+    "gaussian-process-classifier",
+    "smoothing-spline",
+    "local-level",
+    "wine-classes",
+    "diabetes-shrinkage",
+    "breast-cancer-logistic",
+    "dose-response",
+    "change-point",
+    "heteroscedastic-regression",
+    "growth-curves",
 )
 """Of the cards, in the order of the list: simple ones first."""
 
