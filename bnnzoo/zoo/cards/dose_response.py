@@ -75,5 +75,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=4000),
         "full-rank-vi": FullRankVI(num_steps=6000),
     },
-    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000, target_accept=0.95),
+    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=5000, target_accept=0.95),
 )

@@ -77,5 +77,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=4000),
         "full-rank-vi": FullRankVI(num_steps=6000),
     },
-    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=1500, target_accept=0.9),
+    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=1500, target_accept=0.95),
 )

@@ -65,5 +65,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=3000),
         "full-rank-vi": FullRankVI(num_steps=4000),
     },
-    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=1500),
+    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=4000),
 )
