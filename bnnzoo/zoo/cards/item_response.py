@@ -68,7 +68,7 @@ CARD = Card(
     ),
     references=(
         "A. Birnbaum (1968), Some latent trait models and their use in inferring an examinee's ability.",
-        "J.-P. Fox (2010), Bayesian item response modeling, chapter 4.",
+        "J.-P. Fox (2010), Bayesian item response modeling: theory and applications.",
     ),
     prior=PriorChoice(
         scale="N(0, 1) for abilities and difficulties, LogNormal(0, 0.5²) for discriminations",
