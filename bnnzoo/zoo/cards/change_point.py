@@ -50,9 +50,9 @@ CARD = Card(
     name="change-point",
     title="Change point, two lines that meet",
     description=(
-        "Fifty observations along a line whose slope changes once, at an unknown place. The mean is continuous, so "
-        "that the posterior density is, too, but its gradient jumps where the place passes an observation, and the "
-        "place is skewed: far to one side, one of the lines has few observations."
+        "Fifty observations along a line whose slope changes once, at an unknown place. The mean is continuous, and "
+        "so is the posterior density, but its gradient jumps where the place passes an observation. Place, level and "
+        "slopes are known together: the later the change, the steeper the second line."
     ),
     references=(
         "S. Julious (2001), Inference and estimation in a changepoint regression problem.",

@@ -61,8 +61,8 @@ CARD = Card(
     title="Robust linear regression, unknown degrees of freedom",
     description=(
         "Sixty observations of four predictors, six of them outliers, with Student-t noise whose degrees of freedom "
-        "are estimated. Scale and degrees of freedom are correlated and the latter have a long right tail, which the "
-        "prior bounds; the test rows have no outliers."
+        "are estimated. Outliers pull these towards the bound of 1, below which there is no mean, and the scale goes "
+        "with them. The test rows have no outliers."
     ),
     references=(
         "J. Geweke (1993), Bayesian treatment of the independent Student-t linear model.",
