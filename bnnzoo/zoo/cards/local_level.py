@@ -72,9 +72,9 @@ CARD = Card(
     model=make_model,
     source=make_data,
     methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
+        "nuts": NUTS(num_warmup=1000, num_draws=1000, target_accept=0.95),
         "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
+        "mfvi": MeanFieldVI(num_steps=10000),
         "full-rank-vi": FullRankVI(num_steps=6000),
     },
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=1500, target_accept=0.95),
