@@ -72,7 +72,7 @@ CARD = Card(
     model=make_model,
     source=make_data,
     methods={
-        "nuts": NUTS(num_warmup=1000, num_draws=1000, target_accept=0.95),
+        "nuts": NUTS(num_warmup=1000, num_draws=2000, target_accept=0.95),
         "mams": MAMS(num_warmup=500, num_draws=2000),
         "mfvi": MeanFieldVI(num_steps=10000),
         "full-rank-vi": FullRankVI(num_steps=6000),
