@@ -13,6 +13,23 @@ STATISTICAL = (
     "linear-regression",
     "logistic-regression",
     "polynomial-gap",
+    "robust-regression",
+    "negative-binomial-counts",
+    "zero-inflated-counts",
+    "beta-proportions",
+    "varying-slopes",
+    "item-response",
+    "hilbert-gaussian-process",
+    "gaussian-process-classifier",
+    "smoothing-spline",
+    "local-level",
+    "wine-classes",
+    "diabetes-shrinkage",
+    "breast-cancer-logistic",
+    "dose-response",
+    "change-point",
+    "heteroscedastic-regression",
+    "growth-curves",
 )
 """Cards of models without a network that has hidden layers."""
 
