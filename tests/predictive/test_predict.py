@@ -411,3 +411,21 @@ def test_the_size_of_class_probabilities_counts(monkeypatch):
         predict(posterior, x)
     monkeypatch.setattr(sizes, "free_memory", lambda: round(1.1 * made))
     predict(posterior, x)
+
+
+def test_draws_from_the_prior_have_the_precision_that_is_asked_for() -> None:
+    """Whatever torch's default: a prior of plain numbers beside inputs in double precision."""
+
+    def model(x, y=None):
+        b = pyro.sample("b", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ b, 1.0), obs=y)
+
+    x, y = torch.randn(20, 3, dtype=torch.float64), torch.randn(20, dtype=torch.float64)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        tree = bz.prior_predictive(model, x, y, num_draws=5, dtype=torch.float64)
+    finally:
+        torch.set_default_dtype(before)
+    assert tree["prior"]["b"].dtype == np.float64 and tree["prior_predictive"].sizes["draw"] == 5

@@ -174,7 +174,7 @@ class LogDensity(ParameterSpace):
 
     def prior_draw(self, given: Mapping[str, Tensor], *batch: Any) -> Tensor:
         """Return ``theta[P]`` with all sites but the given ones drawn from their prior, by torch's global random stream."""
-        nodes = replay(self.model, given, batch, self.observed, self.device)
+        nodes = replay(self.model, given, batch, self.observed, self.device, dtype=self.dtype)
         return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
 
     @cached_property

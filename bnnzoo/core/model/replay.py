@@ -236,6 +236,7 @@ def replay(
     *,
     draw: bool = False,
     summed: bool = True,
+    dtype: torch.dtype | None = None,
 ) -> dict[str, Node]:
     """Run ``model`` with its latent ``values`` given and return the nodes of its trace.
 
@@ -251,6 +252,8 @@ def replay(
         Draw the observed sites from the model, also where data is given.
     summed : bool
         Return the nodes with discrete sites summed out, and not with all of their values.
+    dtype : torch.dtype, optional
+        Of what the model makes itself. Default: that of the values or, without any, torch's default.
 
     Raises
     ------
@@ -260,7 +263,7 @@ def replay(
     dtypes = [value.dtype for value in values.values() if value.is_floating_point()]
     with (
         alone(),
-        default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
+        default_dtype(dtype or (dtypes[0] if dtypes else torch.get_default_dtype())),
         pyro.validation_enabled(False),
         on_device(device),
         _batchable_layers(),
