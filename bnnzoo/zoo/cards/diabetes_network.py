@@ -22,7 +22,9 @@ def make_data() -> CardData:
     x, y = found.x[some], found.y[some]
     scale = float(y[:TRAIN].std())
     x, y = (x - x[:TRAIN].mean(0)) / x[:TRAIN].std(0), (y - y[:TRAIN].mean()) / scale
-    recipe = "250 rows of scikit-learn's diabetes data at random, standardised by the 200 training rows; 50 are for tests."
+    recipe = (
+        "250 rows of scikit-learn's diabetes data at random, standardised by the 200 training rows; 50 are for tests."
+    )
     train, test = slice(TRAIN), slice(TRAIN, None)
     return CardData({"x": x[train], "y": y[train]}, {"x": x[test], "y": y[test]}, recipe, y_scale=scale)
 

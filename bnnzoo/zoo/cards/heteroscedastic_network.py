@@ -38,14 +38,11 @@ CARD = Card(
         "outputs on the same eight units, a mean and a scale (through softplus): where the noise is small, the mean is "
         "known well, and the scale decides what the likelihood of each observation is worth."
     ),
-    references=(
-        "D. Nix, A. Weigend (1994), Estimating the mean and variance of the target probability distribution.",
-    ),
+    references=("D. Nix, A. Weigend (1994), Estimating the mean and variance of the target probability distribution.",),
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases",
         why=(
-            "The mean has a prior standard deviation of about 1.8; scales between 0.1 and 3 are plausible at any "
-            "input."
+            "The mean has a prior standard deviation of about 1.8; scales between 0.1 and 3 are plausible at any input."
         ),
         spread=1.85,
     ),

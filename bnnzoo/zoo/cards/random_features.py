@@ -27,13 +27,13 @@ class RandomFeatures:
     phases: Tensor
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> None:
-        """Sample the amplitude, the noise and the weights (non-centred), and observe ``y[N]``."""
+        """Sample the amplitude, the noise and the weights (centred), and observe ``y[N]``."""
         amplitude = pyro.sample("amplitude", dist.HalfNormal(1.5))
         noise = pyro.sample("noise", dist.HalfNormal(0.5))
         with pyro.plate("features", len(self.phases)):
-            weights = pyro.sample("weights", dist.Normal(0.0, 1.0))
+            weights = pyro.sample("weights", dist.Normal(0.0, amplitude))
         cosines = torch.cos(x * self.frequencies.to(x) + self.phases.to(x))
-        curve = amplitude * (2 / len(self.phases)) ** 0.5 * (cosines * weights).sum(-1)
+        curve = (2 / len(self.phases)) ** 0.5 * (cosines * weights).sum(-1)
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(curve, noise), obs=y)
 
@@ -65,17 +65,17 @@ CARD = Card(
     ),
     references=("A. Rahimi, B. Recht (2007), Random features for large-scale kernel machines.",),
     prior=PriorChoice(
-        scale="N(0, 1) for weights, HalfNormal(1.5) for the amplitude, HalfNormal(0.5) for the noise",
+        scale="N(0, amplitude²) for weights, HalfNormal(1.5) for the amplitude, HalfNormal(0.5) for the noise",
         why="Half a central 68% width of functions is about 1, nearly twice the standard deviation of the responses.",
         spread=1.0,
     ),
     model=make_model,
     source=make_data,
     methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
         "mams": MAMS(num_warmup=1000, num_draws=2000),
+        "nuts": NUTS(num_warmup=1000, num_draws=2000),
         "mfvi": MeanFieldVI(num_steps=4000),
         "full-rank-vi": FullRankVI(num_steps=6000),
     },
-    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

@@ -20,7 +20,9 @@ def make_data() -> CardData:
     order = np.random.default_rng(260).permutation(len(wine.y))
     x, y = wine.x[order], wine.y[order]
     x = (x - x[:TRAIN].mean(0)) / x[:TRAIN].std(0)
-    recipe = "scikit-learn's wine data, shuffled; 128 rows for training, by which inputs are standardised, and 50 for tests."
+    recipe = (
+        "scikit-learn's wine data, shuffled; 128 rows for training, by which inputs are standardised, and 50 for tests."
+    )
     return split_data(x, y, TRAIN, recipe)
 
 
