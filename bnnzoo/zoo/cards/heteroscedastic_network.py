@@ -4,8 +4,7 @@ import numpy as np
 
 from bnnzoo import models
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS
-from bnnzoo.zoo.budgets import small_methods
+from bnnzoo.inference import MAMS, MAP, DeepEnsemble, Laplace, MeanFieldVI
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData, line_data
 
@@ -36,7 +35,8 @@ CARD = Card(
     description=(
         "One hundred and twenty observations whose noise grows tenfold from the left to the right. The network has two "
         "outputs on the same eight units, a mean and a scale (through softplus): where the noise is small, the mean is "
-        "known well, and the scale decides what the likelihood of each observation is worth."
+        "known well, and the scale decides what the likelihood of each observation is worth. Curvature differs so much between "
+        "directions that NUTS needs trees of the largest depth."
     ),
     references=("D. Nix, A. Weigend (1994), Estimating the mean and variance of the target probability distribution.",),
     prior=PriorChoice(
@@ -48,6 +48,11 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods=small_methods(),
+    methods={
+        "mams": MAMS(num_warmup=1000, num_draws=2000),
+        "laplace": Laplace(map=MAP(num_members=4, num_steps=3000)),
+        "mfvi": MeanFieldVI(num_steps=4000),
+        "ensemble": DeepEnsemble(10, num_steps=2000),
+    },
     long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=3000),
 )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bnnzoo import models
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, MeanFieldVI
+from bnnzoo.inference import MAMS, FullRankVI, MeanFieldVI
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData, line_data
 
@@ -66,7 +66,8 @@ CARD = Card(
     description=(
         "Eighty observations of a smooth curve. Neither the scale of the first layer, which says how wiggly functions "
         "are, nor that of the second, which says how large, is fixed; both have half-normal priors. Weights are standard "
-        "normal and multiplied by the scales, so that the posterior has no funnel."
+        "normal and multiplied by the scales, so that small scales make no funnel; products of scales and weights that the data "
+        "know leave curved ridges instead."
     ),
     references=(
         "R. Neal (1996), Bayesian learning for neural networks, section 3.2.",
@@ -80,9 +81,9 @@ CARD = Card(
     model=make_model,
     source=make_data,
     methods={
-        "nuts": NUTS(num_warmup=1000, num_draws=1000, target_accept=0.9),
         "mams": MAMS(num_warmup=1000, num_draws=2000),
         "mfvi": MeanFieldVI(num_steps=4000),
+        "full-rank-vi": FullRankVI(num_steps=6000),
     },
     long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=3000),
 )
