@@ -42,7 +42,7 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases",
         why=(
-            "The mean has a prior standard deviation of about 1.8; scales between 0.1 and 3 are plausible at any input."
+            "The mean has a prior standard deviation of about 1.8; scales between 0.05 and 3 are plausible at any input."
         ),
         spread=1.85,
     ),
