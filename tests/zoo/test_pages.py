@@ -50,7 +50,7 @@ def test_the_page_of_the_table_says_what_was_not_run_and_why_cells_have_no_resul
     page = table_page(cells)
     assert "| `cubic` | 1.04 |  |" in page and "| `two-moons` |  | - |" in page
     assert "- `two-moons`, `dropout`: It has no units." in page
-    assert "Not run: `censored-survival`," in page
+    assert "`censored-survival`," in page.partition("Not run: ")[2]
     write_pages(tmp_path, cells)
     assert (tmp_path / "table.md").read_text() == page
 
