@@ -60,8 +60,8 @@ CARD = Card(
     title="A sum of two networks with one input each",
     description=(
         "One hundred and twenty observations of two correlated inputs, whose effects add. Each input has a network of five "
-        "units of its own, whose curve can be drawn and read. Parts are known up to constants, which only the prior and "
-        "the intercept divide between them; their sum is known well."
+        "units of its own, whose curve can be drawn and read. The data determine both curves up to constants, which "
+        "the prior divides between them and the intercept; their sum is known well."
     ),
     references=(
         "T. Hastie, R. Tibshirani (1990), Generalized additive models.",

@@ -39,9 +39,9 @@ CARD = Card(
     name="diabetes-network",
     title="Progression of diabetes, one hidden layer of eight units",
     description=(
-        "Two hundred patients, ten measurements and the progression of their disease after a year. Half the variance is "
-        "noise and the function is nearly linear: the posterior is wide, and a network that is fitted without it "
-        "predicts worse than a linear model."
+        "Two hundred patients, ten measurements and the progression of their disease after a year. Nearly half the "
+        "variance is noise, and the function is close to linear: the posterior mean predicts the test rows about as well "
+        "as a linear regression."
     ),
     references=("B. Efron, T. Hastie, I. Johnstone, R. Tibshirani (2004), Least angle regression.",),
     prior=PriorChoice(

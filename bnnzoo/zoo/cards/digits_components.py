@@ -42,8 +42,8 @@ CARD = Card(
     title="The digits 3, 8 and 9 from six principal components",
     description=(
         "One hundred and fifty images of three digits that are easily confused, reduced to six principal components, and "
-        "six hidden units. Classes overlap in the reduced space: probabilities of single images are uncertain, and a "
-        "point estimate is too sure of them."
+        "six hidden units. Classes overlap in the reduced space, and the class probabilities of single images "
+        "are uncertain themselves."
     ),
     references=("E. Alpaydin, C. Kaynak (1998), Cascading classifiers.",),
     prior=PriorChoice(

@@ -32,9 +32,8 @@ CARD = Card(
     name="laplace-prior-network",
     title="Five inputs, two of which matter, Laplace prior on the weights",
     description=(
-        "One hundred observations of five inputs, two of which matter. The density of the prior has a peak at zero: its "
-        "mode is sparse, but draws from the posterior are not, and methods that look at the mode alone say too much. The "
-        "log density has a kink wherever a weight is zero."
+        "One hundred observations of five inputs, two of which matter. The density of the prior has a peak at zero: the "
+        "mode of the posterior is sparse, and draws from it are not. The log density has a kink wherever a weight is zero."
     ),
     references=("P. Williams (1995), Bayesian regularization and pruning using a Laplace prior.",),
     prior=PriorChoice(

@@ -51,8 +51,7 @@ CARD = Card(
     title="Student-t errors of unknown scale and degrees of freedom",
     description=(
         "One hundred and twenty observations of a smooth surface with heavy-tailed errors. Scale and degrees of freedom "
-        "are estimated together, and depend on each other: with many degrees of freedom outliers need a larger scale. "
-        "The outliers are recognised as such only if the posterior reaches few degrees of freedom."
+        "are estimated together, and depend on each other: with more degrees of freedom the outliers need a larger scale."
     ),
     references=(
         "J. Geweke (1993), Bayesian treatment of the independent Student-t linear model.",

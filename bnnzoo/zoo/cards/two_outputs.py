@@ -41,7 +41,10 @@ CARD = Card(
         "scales and an unknown correlation. What one outcome says about the other goes through the shared units and "
         "through the errors."
     ),
-    references=("A. Zellner (1962), An efficient method of estimating seemingly unrelated regressions.",),
+    references=(
+        "A. Zellner (1962), An efficient method of estimating seemingly unrelated regressions and tests for "
+        "aggregation bias.",
+    ),
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases; HalfNormal(0.5) for the scales, LKJ(1) for the correlation",
         why="Both means have a prior standard deviation of about 1.85, twice that of the responses.",

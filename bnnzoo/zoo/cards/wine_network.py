@@ -39,7 +39,10 @@ CARD = Card(
         "almost perfectly. The likelihood has no maximum at finite weights: how certain a prediction is, and how fast "
         "certainty is lost between the classes, is decided by the prior."
     ),
-    references=("S. Aeberhard, M. Forina (1991), Wine, UCI machine learning repository.",),
+    references=(
+        "S. Aeberhard, D. Coomans, O. de Vel (1994), Comparative analysis of statistical pattern recognition methods in high "
+        "dimensional settings.",
+    ),
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases",
         why="The largest of three probabilities is about 0.71 on average: draws from the prior lean to a class.",
