@@ -39,7 +39,7 @@ CARD = Card(
     references=("R. Neal (1996), Bayesian learning for neural networks, section 2.3.",),
     prior=PriorChoice(
         scale="N(0, 1.5² / fan-in) for weights, N(0, 0.5²) for biases",
-        why="Functions have a prior standard deviation of about 1.1, a little more than that of the responses.",
+        why="Functions have a prior standard deviation of about 1.1, nearly twice that of the responses.",
         spread=1.1,
     ),
     model=make_model,

@@ -38,7 +38,7 @@ CARD = Card(
     references=("P. Williams (1995), Bayesian regularization and pruning using a Laplace prior.",),
     prior=PriorChoice(
         scale="Laplace(0, 0.5) for weights and biases; HalfNormal(0.5) for the noise",
-        why="Functions have a prior standard deviation of about 1.2, that of the responses.",
+        why="Functions have a prior standard deviation of about 1.2, somewhat more than the responses.",
         spread=1.2,
     ),
     model=make_model,

@@ -75,7 +75,7 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="HalfNormal(3) for the scale of each layer, N(0, 1) for weights and output bias; HalfNormal(0.5) for the noise",
-        why="Functions have a prior standard deviation of about 2, more than twice that of the responses.",
+        why="Functions have a prior standard deviation of about 1.9, more than twice that of the responses.",
         spread=1.9,
     ),
     model=make_model,

@@ -41,8 +41,8 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="N(0, 1.5² / fan-in) for weights, N(0, 1) for biases",
-        why="Functions have a prior standard deviation of about 1.6, twice that of the responses.",
-        spread=1.6,
+        why="Functions have a prior standard deviation of about 1.5, more than twice that of the responses.",
+        spread=1.5,
     ),
     model=make_model,
     source=make_data,

@@ -47,7 +47,7 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases; HalfNormal(0.5) for the scales, LKJ(1) for the correlation",
-        why="Both means have a prior standard deviation of about 1.85, twice that of the responses.",
+        why="Both means have a prior standard deviation of about 1.85, more than twice that of the responses.",
         spread=1.85,
     ),
     model=make_model,

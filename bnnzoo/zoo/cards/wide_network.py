@@ -43,7 +43,7 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases",
-        why="Functions have a prior standard deviation of about 1.9, twice that of the responses.",
+        why="Functions have a prior standard deviation of about 1.9, nearly three times that of the responses.",
         spread=1.9,
     ),
     model=make_model,
