@@ -30,6 +30,7 @@ STATISTICAL = (
     "change-point",
     "heteroscedastic-regression",
     "growth-curves",
+    "random-features",
 )
 """Cards of models without a network that has hidden layers."""
 
@@ -58,6 +59,20 @@ NETWORKS = (
     "last-layer",
     "mixture-density",
     "recurrent",
+    "laplace-prior-network",
+    "student-noise-network",
+    "heteroscedastic-network",
+    "learnt-prior-scales",
+    "negative-binomial-network",
+    "wide-network",
+    "deep-network",
+    "ten-thousand-weights",
+    "wine-network",
+    "diabetes-network",
+    "two-outputs",
+    "residual-network",
+    "digits-components",
+    "additive-network",
     "poisson-counts",
     "ordinal-ratings",
     "censored-survival",

@@ -116,9 +116,9 @@ def leaderboard(cells: Sequence[Cell], cards: Sequence[str] | None = None) -> di
 
 
 def draws_table(tree: xr.DataTree) -> str:
-    """Return draws of predictions as CSV: ``chain``, ``draw``, and a column for each row, or for each row and class.
+    """Return draws of predictions as CSV: ``chain``, ``draw``, and a column for each row, or for each row and class or outcome.
 
-    Rows and classes are counted from 1.
+    Rows, classes and outcomes are counted from 1.
 
     Parameters
     ----------

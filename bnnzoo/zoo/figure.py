@@ -68,9 +68,10 @@ def _prior(card: Card, data: CardData, num_draws: int) -> xr.DataTree:
 
 
 def _values(tree: xr.DataTree) -> np.ndarray:
-    """Return draws [S, N] of the mean, or of the probability of the last class."""
+    """Return draws [S, N] of the mean (of several outcomes, the first), or of the probability of the last class."""
     group = tree["conditional"].to_dataset()
     values = group["probs"].isel(class_id=-1) if "probs" in group else group["mean"]
+    values = values.isel({dim: 0 for dim in values.dims if dim not in ("chain", "draw", "obs_id")})
     return values.transpose("chain", "draw", "obs_id").to_numpy().reshape(-1, values.sizes["obs_id"])
 
 
@@ -87,7 +88,8 @@ def _lines(axis: Axes, place: np.ndarray, draws: np.ndarray) -> None:
 
 
 def _observations(axis: Axes, data: CardData) -> None:
-    """Mark the training data where there is one input and one outcome."""
+    """Mark the training data where there is one input: of several outcomes in one array, the first."""
     inputs = [name for name in data.train if name not in data.observed]
     if len(inputs) == 1 and data.train[inputs[0]].shape[1:] == (1,) and len(data.observed) == 1:
-        axis.plot(data.train[inputs[0]][:, 0], data.train[data.observed[0]], "k.", markersize=3)
+        observed = data.train[data.observed[0]]
+        axis.plot(data.train[inputs[0]][:, 0], observed.reshape(len(observed), -1)[:, 0], "k.", markersize=3)

@@ -22,7 +22,8 @@ def read_predictions(path: str | Path, name: str) -> xr.DataTree:
     ----------
     path : str or Path
         A netCDF tree with ``mean`` or ``probs`` ``[chain, draw, obs_id, ...]`` in the group ``conditional``; or a CSV file, plain
-        or packed by gzip, with the columns ``chain`` and ``draw`` and then one for each test row, or for each row and class.
+        or packed by gzip, with the columns ``chain`` and ``draw`` and then one for each test row, or for each row and class, or
+        row and outcome.
     name : str
         Of a card with a reference posterior.
 
@@ -35,9 +36,10 @@ def read_predictions(path: str | Path, name: str) -> xr.DataTree:
     if not path.is_file():
         raise ZooError(f"There is no file {str(path)!r}.")
     quantity = "probs" if "probs" in exact else "mean"
-    shape = exact[quantity].transpose(*COUNTED, "obs_id", ...).shape[2:]
+    expected = exact[quantity].isel(chain=0, draw=0).transpose("obs_id", ...)
+    shape, dims = expected.shape, ", ".join((*COUNTED, *map(str, expected.dims)))
     if path.name.endswith((".csv", ".csv.gz")):
-        return _from_table(path, name, quantity, shape)
+        return _from_table(path, name, expected)
     try:
         with xr.open_datatree(path, engine="h5netcdf") as opened:
             tree = opened.load()
@@ -46,18 +48,20 @@ def read_predictions(path: str | Path, name: str) -> xr.DataTree:
     if "conditional" not in tree.children or quantity not in tree["conditional"].data_vars:
         raise ZooError(
             f"{str(path)!r} holds no draws of {quantity!r} in a group 'conditional', which the reference of {name!r} has: write "
-            f"{quantity} [chain, draw, obs_id{', class_id' * (len(shape) - 1)}]."
+            f"{quantity} [{dims}]."
         )
     sizes = {str(dim): size for dim, size in tree["conditional"].to_dataset()[quantity].sizes.items()}
-    if sizes.get("obs_id") != shape[0] or not {*COUNTED} <= {*sizes}:
+    rows = {dim: size for dim, size in sizes.items() if dim not in COUNTED}
+    if rows != {str(dim): size for dim, size in expected.sizes.items()} or not {*COUNTED} <= {*sizes}:
         raise ZooError(
             f"{quantity!r} in {str(path)!r} is [{', '.join(f'{dim}: {size}' for dim, size in sizes.items())}], and card "
-            f"{name!r} has {shape[0]} test rows: write [chain, draw, obs_id{', class_id' * (len(shape) - 1)}]."
+            f"{name!r} has {shape[0]} test rows: write [{dims}]."
         )
     return tree
 
 
-def _from_table(path: Path, name: str, quantity: str, shape: tuple[int, ...]) -> xr.DataTree:
+def _from_table(path: Path, name: str, expected: xr.DataArray) -> xr.DataTree:
+    quantity, shape = str(expected.name), expected.shape
     try:
         table = pd.read_csv(path)
     except (ValueError, OSError) as error:
@@ -76,5 +80,4 @@ def _from_table(path: Path, name: str, quantity: str, shape: tuple[int, ...]) ->
             f"The chains in {str(path)!r} differ in their number of draws ({', '.join(map(str, map(len, draws)))})."
         )
     values = np.stack(draws).astype(float).reshape(len(draws), -1, *shape)
-    dims = (*COUNTED, "obs_id", "class_id")[: values.ndim]
-    return xr.DataTree.from_dict({"conditional": xr.Dataset({quantity: (dims, values)})})
+    return xr.DataTree.from_dict({"conditional": xr.Dataset({quantity: ((*COUNTED, *expected.dims), values)})})

@@ -187,7 +187,7 @@ def test_the_page_shows_what_the_command_prints(tmp_path: Path, monkeypatch: pyt
 
 
 def test_files_of_comma_separated_values_are_scored(tmp_path: Path) -> None:
-    for name in ("linear-regression", "neal-three-classes"):
+    for name in ("linear-regression", "neal-three-classes", "two-outputs"):
         exact = bz.zoo.reference(name)
         (tmp_path / "draws.csv.gz").write_bytes(gzip.compress(draws_table(exact).encode()))
         tree = read_predictions(tmp_path / "draws.csv.gz", name)
