@@ -205,8 +205,11 @@ def test_files_that_hold_no_predictions_are_refused(tmp_path: Path) -> None:
     xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": 0.0})}).to_netcdf(tree, engine="h5netcdf")
     mean = xr.Dataset({"mean": (("draw", "obs_id"), np.zeros((5, 40)))})
     xr.DataTree.from_dict({"conditional": mean}).to_netcdf(flat, engine="h5netcdf")
+    classes = xr.Dataset({"mean": (("chain", "draw", "obs_id", "class_id"), np.zeros((2, 5, 40, 2)))})
+    xr.DataTree.from_dict({"conditional": classes}).to_netcdf(tmp_path / "classes.nc", engine="h5netcdf")
     zeros = ",".join(["0"] * 40)
     for path, sentence in (
+        (tmp_path / "classes.nc", "obs_id: 40, class_id: 2], and card 'linear-regression' has 40 test rows"),
         (tmp_path / "none.nc", "There is no file"),
         (of("a.txt", "hello"), "is neither netCDF 4 nor CSV"),
         (tree, "holds no draws of 'mean' in a group 'conditional'"),
