@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 
 from benchmarks.pairs import RESULTS
 from bnnzoo.zoo.catalogue import NAMES, STATISTICAL
-from bnnzoo.zoo.table import Cell, read_cells
+from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.zoo_commands import distance_text
 
 LARGEST = 100.0

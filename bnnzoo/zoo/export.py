@@ -18,10 +18,10 @@ import bnnzoo
 from bnnzoo.engine.files import whole_folder
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.make_reference import write
 from bnnzoo.zoo.reference import reference, referenced
-from bnnzoo.zoo.table import Cell
 
 __all__ = ["LICENCE", "draws_table", "export", "leaderboard"]
 

@@ -1,4 +1,4 @@
-"""What predictions come to by a card's reference posterior and its new observations."""
+"""Measurements of predictions by a card's reference posterior and its new observations."""
 
 from typing import Any
 

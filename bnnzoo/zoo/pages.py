@@ -7,8 +7,8 @@ from pathlib import Path
 from bnnzoo.inference.config import config_of
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
+from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.reference import reference, referenced
-from bnnzoo.zoo.table import Cell
 from bnnzoo.zoo.table_page import table_page
 
 __all__ = ["card_page", "write_pages"]

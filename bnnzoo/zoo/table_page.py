@@ -5,8 +5,9 @@ from itertools import groupby
 from statistics import median
 
 from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL
+from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.reference import referenced
-from bnnzoo.zoo.table import Cell, table_rows
+from bnnzoo.zoo.table import table_rows
 
 __all__ = ["table_page", "which_method"]
 

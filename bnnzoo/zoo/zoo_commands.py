@@ -17,12 +17,13 @@ from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
 from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.export import export as write_set
 from bnnzoo.zoo.foreign import read_predictions
 from bnnzoo.zoo.reference import referenced
 from bnnzoo.zoo.score import score as score_of
-from bnnzoo.zoo.table import Cell, enter, fill_table, read_cells, table_rows
+from bnnzoo.zoo.table import enter, fill_table, table_rows
 
 __all__ = ["distance_text", "distances", "verdict", "zoo_commands"]
 

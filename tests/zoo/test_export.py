@@ -18,10 +18,10 @@ from typer.testing import CliRunner, Result
 
 import bnnzoo as bz
 from bnnzoo.apps.cli import app
+from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.export import draws_table, export, leaderboard
 from bnnzoo.zoo.foreign import read_predictions
-from bnnzoo.zoo.table import Cell, read_cells
 
 CARDS = ["foong-one-layer", "linear-regression", "neal-three-classes", "two-moons"]
 

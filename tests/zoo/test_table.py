@@ -11,8 +11,9 @@ import bnnzoo as bz
 from bnnzoo.apps.cli import app
 from bnnzoo.zoo import table
 from bnnzoo.zoo.budgets import table_methods
+from bnnzoo.zoo.cells import Cell, measure, read_cells, write_cells
 from bnnzoo.zoo.measured import is_off, sd_ratios
-from bnnzoo.zoo.table import Cell, fill_table, measure, read_cells, table_rows, write_cells
+from bnnzoo.zoo.table import fill_table, table_rows
 
 CARD = "linear-regression"
 pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")

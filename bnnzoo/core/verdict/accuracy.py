@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ __all__ = [
     "accuracy_of",
     "by_short_chains",
     "can_be_compared",
+    "none_if_it_fails",
     "off_its_optimum",
     "trouble_of_resampled",
 ]
@@ -102,11 +104,25 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     return Accuracy(k, _trouble(posterior, k, kept), drawn)
 
 
+def none_if_it_fails[**P, T](judge: Callable[P, T | None]) -> Callable[P, T | None]:
+    """Return None where the model's own code raises at draws, which may be anything where it cannot be batched."""
+
+    @wraps(judge)
+    def judged(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return judge(*args, **kwargs)
+        except Exception:
+            return None
+
+    return judged
+
+
 def can_be_compared(density: LogDensity) -> bool:
     """Tell whether a model is small enough for an approximation to be compared with its posterior."""
     return density.num_data <= MANY_ROWS and density.num_params <= MANY_PARAMS and density.has_data
 
 
+@none_if_it_fails
 def _of_functions(posterior: Posterior) -> Accuracy | None:
     """Judge an approximation to the posterior of a network by what it says of the training rows.
 
@@ -119,10 +135,10 @@ def _of_functions(posterior: Posterior) -> Accuracy | None:
     theta = draws_together(posterior, NUM_DRAWS)
     if len(theta) < FEW_CHAINS or not bool((theta.std(0) > 0).all()):
         return None
-    drawn, own = (
-        WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu")),
-        quantities.own(theta),
-    )
+    own = quantities.own(theta)
+    if not bool((own.std(0) > 0).any()):  # of a model that predicts given its data
+        return None
+    drawn = WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu"))
 
     def judged(found: Moved) -> tuple[Shift, Shift]:
         shift = shift_by_chains(quantities, own, found)

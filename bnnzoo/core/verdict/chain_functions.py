@@ -16,7 +16,7 @@ from bnnzoo.core.fit_warnings import (
 )
 from bnnzoo.core.posterior.mixing import mixing
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.core.verdict.accuracy import by_short_chains, can_be_compared
+from bnnzoo.core.verdict.accuracy import by_short_chains, can_be_compared, none_if_it_fails
 from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws
 from bnnzoo.core.verdict.quantities import quantities_of
 from bnnzoo.core.verdict.short_chains import FEW_CHAINS, NUM_CHAINS, Moved, moves, shift_by_chains
@@ -87,6 +87,7 @@ class Chains(NamedTuple):
     trouble: str = ""
 
 
+@none_if_it_fails
 def _judged(posterior: Draws) -> Chains | None:
     """Judge draws of a network by its functions, and those of an unadjusted sampler by short chains, too; None if they cannot be.
 

@@ -1,4 +1,4 @@
-"""What of a posterior is compared with an approximation: latent sites, and of networks the functions in place of weights."""
+"""Quantities by which an approximation is compared with the posterior: latent sites, of networks functions for weights."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import linearized
 from bnnzoo.core.posterior.posterior import Mixture, Posterior
+from bnnzoo.core.program.surroundings import isolated
 
 __all__ = ["Quantities", "quantities_of", "site_values"]
 
@@ -71,25 +71,26 @@ def quantities_of(posterior: Posterior) -> Quantities | None:
         return None
     try:
         own = density if anchor is None else linearized(density, anchor)
-        with torch.no_grad():
-            found = _functions(density, posterior.draws(1)[0, :1])
-    except (UnreadableLikelihood, RuntimeError, ValueError):  # a model that cannot be run in a batch
+        with torch.no_grad(), isolated(0, density.device):
+            shapes = {key: value.shape for key, value in _functions(own, posterior.draws(1)[0, 0]).items()}
+    except Exception:  # the model's own code may raise anything where its functions cannot be had
         return None
-    functions, every, resolution = [], {}, []
-    for key, values in found.items():
-        every[key] = max(1, -(-values[0].numel() // MANY_FUNCTIONS))
-        places = range(0, values[0].numel(), every[key])
-        functions += [_function_name(key, place, values.shape[2:]) for place in places]
-        resolution += [SMALL_PROBABILITY if key.rpartition(".")[2] == "probs" else 0.0] * len(places)
-    if not functions:
+    every = {key: max(1, -(-shape.numel() // MANY_FUNCTIONS)) for key, shape in shapes.items()}
+    places = [(key, place) for key, shape in shapes.items() for place in range(0, shape.numel(), every[key])]
+    if not places:
         return None
+    functions = [_function_name(key, place, shapes[key][1:]) for key, place in places]
+    resolution = [SMALL_PROBABILITY if key.rpartition(".")[2] == "probs" else 0.0 for key, _ in places]
     others = tuple(_site_names(density, False))
 
     def of(one: LogDensity) -> Callable[[Tensor], Tensor]:
+        def chosen(row: Tensor) -> Tensor:
+            return torch.cat([value.reshape(-1)[:: every[key]] for key, value in _functions(one, row).items()])
+
         def values(theta: Tensor) -> Tensor:
-            with torch.no_grad():
-                parts = [each.flatten(1)[:, :: every[key]] for key, each in _functions(one, theta).items()]
-            return torch.cat([*(part.cpu().double() for part in parts), site_values(density, theta, False)], 1)
+            with torch.no_grad(), isolated(0, density.device):
+                found: Tensor = vmap(chosen, chunk_size=DRAWS_AT_A_TIME)(theta)
+            return torch.cat([found.cpu().double(), site_values(density, theta, False)], 1)
 
         return values
 
@@ -109,14 +110,9 @@ def _sites_of(density: LogDensity) -> Callable[[Tensor], Tensor]:
 
 
 def _functions(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
-    """Return means and class probabilities ``[S, N, ...]`` of the training rows."""
-
-    def one(row: Tensor) -> dict[str, Tensor]:
-        found = density.conditional(row, *density.data)
-        return {key: value for key, value in found.items() if key.rpartition(".")[2] in MOMENTS}
-
-    found: dict[str, Tensor] = vmap(one, chunk_size=DRAWS_AT_A_TIME)(theta)
-    return found
+    """Return means and class probabilities ``[N, ...]`` of the training rows."""
+    found = density.conditional(theta, *density.data)
+    return {key: value for key, value in found.items() if key.rpartition(".")[2] in MOMENTS}
 
 
 def _function_name(key: str, place: int, shape: torch.Size) -> str:

@@ -133,3 +133,34 @@ def test_networks_that_are_too_large_are_left_to_their_likelihood(
 ) -> None:
     monkeypatch.setattr(quantities, "ROWS", 39)
     assert quantities_of(line) is None and accuracy_of(line) is None
+
+
+def test_a_model_that_fails_at_draws_is_not_judged(line: Gaussian, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the failure is no end of the fit."""
+    conditional, calls = type(line.density).conditional, []
+
+    def fails_later(density: object, *args: Tensor) -> dict[str, Tensor]:
+        calls.append(1)
+        if len(calls) > 1:
+            raise KeyError("y")
+        return conditional(density, *args)
+
+    monkeypatch.setattr(type(line.density), "conditional", fails_later)
+    assert accuracy_of(line) is None and len(calls) > 1
+
+
+def test_no_more_rows_are_kept_than_are_compared(line: Gaussian, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantities, "MANY_FUNCTIONS", 10)
+    found = quantities_of(line)
+    assert found is not None
+    assert [name.split()[-1] for name in found.names] == [str(row) for row in range(0, 40, 4)]
+    theta = line.draws(7)[0]
+    means = torch.stack([line.density.conditional(row, *line.density.data)["mean"] for row in theta])
+    torch.testing.assert_close(found.exact(theta), means[:, ::4].double())
+
+
+def test_the_random_stream_is_left_as_it_was(line: Gaussian) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    accuracy_of(line)
+    assert torch.equal(torch.get_rng_state(), before)
