@@ -14,6 +14,9 @@ __all__ = ["table_page", "which_method"]
 GOOD, FAIR = 1.5, 3.0
 """Median distances, in floors, up to which a method is good, and fair."""
 
+GOOD_SD, FAIR_SD = 1.33, 2.0
+"""Factors by which the median standard deviation inside the data may then be wrong: the floor of few draws is a wide one."""
+
 FEW_CARDS = 3
 """Cards below which nothing is said of a method."""
 
@@ -67,7 +70,7 @@ def which_method(cells: Sequence[Cell]) -> str:
     by_nuts = {cell.card: cell.gradients for cell in cells if cell.method == "nuts" and not cell.seed}
     lines = []
     for method, found in _by_method(cells):
-        kinds = {kind: _medians(found, names) for kind, names in KINDS.items()}
+        kinds = {kind: _medians(found, names, _distance) for kind, names in KINDS.items()}
         costs = [cell.gradients / nuts for cell in found if cell.gradients and (nuts := by_nuts.get(cell.card))]
         sds = [[cell.sd_inside for cell in found], [cell.sd_beyond for cell in found]]
         lines.append(
@@ -76,27 +79,37 @@ def which_method(cells: Sequence[Cell]) -> str:
                 *(f"{median(each):.2g} ({len(each)})" if each else "" for each in kinds.values()),
                 *(f"{median(drawn):.2g}" if (drawn := [each for each in sd if each is not None]) else "" for sd in sds),
                 f"{median(costs):.2g}" if costs else "",
-                _in_words(kinds),
+                _in_words(found),
             ]
         )
     return _markdown([header, *lines])
 
 
-def _in_words(kinds: dict[str, list[float]]) -> str:
+def _in_words(found: Sequence[Cell]) -> str:
     """Return what the rule on the page says of a method."""
     ranks: dict[str, list[str]] = {"good for": [], "fair for": [], "not for": []}
-    for kind, distances in kinds.items():
-        if len(distances) >= FEW_CARDS:
-            middle = median(distances)
-            rank = "good for" if middle <= GOOD else "fair for" if middle <= FAIR else "not for"
-            ranks[rank].append(kind)
+    for kind, names in KINDS.items():
+        distances, sds = (_medians(found, names, value) for value in (_distance, _sd_inside))
+        if len(distances) < FEW_CARDS:
+            continue
+        distance, factor = median(distances), max(median(sds), 1 / median(sds)) if sds else 1.0
+        is_good, is_fair = distance <= GOOD and factor <= GOOD_SD, distance <= FAIR and factor <= FAIR_SD
+        ranks["good for" if is_good else "fair for" if is_fair else "not for"].append(kind)
     return ", ".join(f"{rank} {' and '.join(names)}" for rank, names in ranks.items() if names)
 
 
-def _medians(cells: Iterable[Cell], names: Sequence[str]) -> list[float]:
-    """Return the distance on each of some cards, the median over seeds."""
-    known = sorted((cell.card, cell.distance) for cell in cells if cell.distance is not None and cell.card in names)
-    return [median(distance for _, distance in seeds) for _, seeds in groupby(known, key=lambda each: each[0])]
+def _distance(cell: Cell) -> float | None:
+    return cell.distance
+
+
+def _sd_inside(cell: Cell) -> float | None:
+    return None if cell.sd_inside is None else max(cell.sd_inside, 1e-6)
+
+
+def _medians(cells: Iterable[Cell], names: Sequence[str], value: Callable[[Cell], float | None]) -> list[float]:
+    """Return a number on each of some cards, the median over seeds."""
+    known = sorted((cell.card, number) for cell in cells if cell.card in names and (number := value(cell)) is not None)
+    return [median(number for _, number in seeds) for _, seeds in groupby(known, key=lambda each: each[0])]
 
 
 def _by_method(cells: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:
@@ -168,6 +181,8 @@ is added to the standard deviations of probabilities.
 
 ## Which method for what
 
-Medians over cards; in brackets, how many cards. The words follow from the distances by a rule: a method is *good for* a kind of
-model if its median distance is at most {GOOD:g} floors, *fair for* it up to {FAIR:g}, and *not for* it above; of fewer
-than {FEW_CARDS} cards nothing is said."""
+Medians over cards; in brackets, how many cards. The words follow from the numbers by a rule: a method is *good for* a
+kind of model if its median distance is at most {GOOD:g} floors and its median standard deviation inside the data
+within a factor of {GOOD_SD:g}; *fair for* it up to {FAIR:g} floors and a factor of {FAIR_SD:g}; and *not for* it
+otherwise. Few draws have a wide floor: an ensemble of five may be at it with a tenth of the posterior's standard
+deviation. Of fewer than {FEW_CARDS} cards nothing is said."""

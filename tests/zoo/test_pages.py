@@ -1,5 +1,6 @@
 """Pages and pictures of the cards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -92,6 +93,10 @@ def test_words_follow_from_distances_by_the_rule_on_the_page() -> None:
     assert lines["nuts"].endswith("| 1 | good for statistical models and networks |")
     assert lines["laplace"].endswith("| 0.5 | good for statistical models, fair for networks |")
     assert lines["mfvi"].endswith("| 0.5 | fair for statistical models, not for networks |")
+    narrow = [replace(each, sd_inside=0.3) if each.method == "nuts" else each for each in cells]
+    assert "not for statistical models and networks |" in which_method(narrow).splitlines()[2]
+    wide = [replace(each, sd_inside=1.9) if each.method == "nuts" else each for each in cells]
+    assert "fair for statistical models and networks |" in which_method(wide).splitlines()[2]
     few = [each for each in cells if each.card not in ("cubic", "polynomial-gap")]
     assert all(line.endswith("|  |") for line in which_method(few).splitlines()[2:])
 
