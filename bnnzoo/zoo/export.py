@@ -204,7 +204,7 @@ def _as_json(value: Any) -> str:
 def _citation() -> str:
     return f"""cff-version: 1.2.0
 message: To cite these reference posteriors, use the metadata of this file.
-title: Reference posteriors of small Bayesian neural networks
+title: Reference posteriors of statistical models and small Bayesian neural networks
 type: dataset
 authors:
   - name: The bnnzoo developers
