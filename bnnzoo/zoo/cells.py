@@ -23,7 +23,7 @@ from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.measured import measured
 
-__all__ = ["Cell", "blank_cell", "measure", "read_cells", "rounded", "write_cells"]
+__all__ = ["Cell", "blank_cell", "measure", "read_cells", "rounded", "settings_of", "write_cells"]
 
 NUM_DRAWS = 1024
 """Draws of a posterior that can have any number of them, as many as a reference keeps."""
@@ -171,14 +171,19 @@ def read_cells(path: Path) -> list[Cell]:
 def write_cells(cells: Iterable[Cell], path: Path, small: bool = False) -> None:
     """Write cells, and the settings of their methods, to a file, whole or not at all."""
     cells = sorted(cells, key=lambda cell: (cell.card, cell.method, cell.seed))
-    known = {_digest(text): text for text in (_settings(_method(name, small)) for name in table_methods())}
-    used = {key: json.loads(known[key]) for key in sorted({cell.settings for cell in cells}) if key in known}
+    used = settings_of(cells, small)
     if path.is_file():
         used = json.loads(path.read_text()).get("settings", {}) | used
     lines = ",\n".join(json.dumps(_without_blanks(cell), allow_nan=False) for cell in cells)
     text = f'{{"settings": {json.dumps(used, indent=1)},\n"cells": [\n{lines}\n]}}\n'
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
+
+
+def settings_of(cells: Iterable[Cell], small: bool = False) -> dict[str, Any]:
+    """Return the settings of which cells hold digests, by digest: those that methods have today."""
+    known = {_digest(text): text for text in (_settings(_method(name, small)) for name in table_methods())}
+    return {key: json.loads(known[key]) for key in sorted({cell.settings for cell in cells}) if key in known}
 
 
 def _method(name: str, small: bool) -> Method:

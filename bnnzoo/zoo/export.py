@@ -18,7 +18,7 @@ import bnnzoo
 from bnnzoo.engine.files import whole_folder
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
-from bnnzoo.zoo.cells import Cell
+from bnnzoo.zoo.cells import Cell, settings_of
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.make_reference import write
 from bnnzoo.zoo.reference import reference, referenced
@@ -26,7 +26,7 @@ from bnnzoo.zoo.reference import reference, referenced
 __all__ = ["LICENCE", "draws_table", "export", "leaderboard"]
 
 LICENCE = "Apache-2.0"
-FORMAT = 1
+FORMAT = 2
 VERSIONS = "_version"
 PUBLISHED = {
     "README.md": "README.md",
@@ -111,6 +111,7 @@ def leaderboard(cells: Sequence[Cell], cards: Sequence[str] | None = None) -> di
         "references": {
             name: {"version": version, "sha256": reference(name).attrs["sha256"]} for name, version in versions.items()
         },
+        "settings": settings_of(cells),
         "cells": [asdict(each) for each in cells if each.version == versions.get(each.card)],
     }
 

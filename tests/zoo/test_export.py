@@ -54,6 +54,7 @@ def check(value: Any, schema: dict[str, Any], place: str) -> None:
         "string": str,
         "integer": int,
         "number": (int, float),
+        "boolean": bool,
         "null": type(None),
     }
     if "type" in schema:
