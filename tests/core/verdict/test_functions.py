@@ -13,8 +13,19 @@ from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.core.verdict import quantities
 from bnnzoo.core.verdict.accuracy import accuracy_of
-from bnnzoo.core.verdict.quantities import quantities_of
-from bnnzoo.inference import KFACLaplace, Laplace, LastLayerLaplace, MCDropout, MeanFieldVI, ParetoKWarning, Pathfinder
+from bnnzoo.core.verdict.importance import WeightedDraws
+from bnnzoo.core.verdict.quantities import Quantities, quantities_of
+from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
+from bnnzoo.inference import (
+    FullRankVI,
+    KFACLaplace,
+    Laplace,
+    LastLayerLaplace,
+    MCDropout,
+    MeanFieldVI,
+    ParetoKWarning,
+    Pathfinder,
+)
 from bnnzoo.models import likelihoods
 
 NOISE = 0.2
@@ -119,13 +130,31 @@ def test_weights_that_are_exchanged_do_not_count_and_noise_that_is_unknown_does(
 
 
 def test_small_probabilities_do_not_matter() -> None:
-    """Two classes that are told apart: probabilities of 1e-3 may have any standard deviation of that size."""
-    model = bz.models.supervised(bz.models.mlp(1, ()), bz.priors.normal(3.0), likelihoods.bernoulli())
-    x = torch.cat([torch.linspace(-9, -7, 20), torch.linspace(7, 9, 20)])[:, None]
-    posterior = bz.fit(model, Laplace(), x, (x[:, 0] > 0).double(), seed=0, progress=False)
-    found = quantities_of(posterior)
+    """Where classes are told apart, probabilities of 1e-3 may have any standard deviation of that size."""
+    card = bz.zoo.load("logistic-regression")
+    fitted = card.fit(FullRankVI(), progress=False)
+    found, judged = quantities_of(fitted), accuracy_of(fitted)
     assert found is not None and set(found.resolution.tolist()) == {0.01}
     assert "the probability of class 1 at observation 0" in found.names
+    assert judged is not None and judged.trouble == ""
+
+
+def test_the_resolution_is_added_to_standard_deviations() -> None:
+    noise = torch.randn(40, 200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    compared = Quantities(lambda theta: theta, lambda theta: theta, ("a", "b"), torch.tensor([0.0, 3.0]).double())
+    shift = shift_by_chains(compared, 4.0 * noise.flatten(0, 1) + 1.0, Moved(noise, 1.0))
+    expected = torch.tensor([1.0 / 1.0, 1.0 / 10**0.5]), torch.tensor([4.0, ((16.0 + 9.0) / (1.0 + 9.0)) ** 0.5])
+    torch.testing.assert_close(shift.mean, expected[0].double(), rtol=0.05, atol=0.0)
+    torch.testing.assert_close(shift.log_sd.exp(), expected[1].double(), rtol=0.05, atol=0.0)
+
+
+def test_chains_start_on_the_way_from_the_mode(line: Gaussian) -> None:
+    """Chains that start at draws thirty times too wide are far out after a trajectory; from near the mode they are not."""
+    theta = line.loc + 30 * (line.draws(64)[0] - line.loc)
+    drawn = WeightedDraws(theta, torch.zeros(64, dtype=torch.float64))
+    sd = line.draws(4000)[0].std(0)
+    far, near = (next(moves(line.density, drawn, 64, shrunk)).theta[0].std(0) / sd for shrunk in (1.0, 0.03))
+    assert float(far.min()) > 10 and float(near.max()) < 10
 
 
 def test_networks_that_are_too_large_are_left_to_their_likelihood(
