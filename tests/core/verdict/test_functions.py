@@ -129,13 +129,26 @@ def test_weights_that_are_exchanged_do_not_count_and_noise_that_is_unknown_does(
     torch.testing.assert_close(found.exact(mirrored), found.exact(theta))
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.ParetoKWarning")
+def test_linearised_predictions_are_judged_where_these_are_made() -> None:
+    """They are straight lines in theta, which the model's own are not."""
+    posterior = bz.fit(network(8), KFACLaplace(), *rows(), seed=0, progress=False)
+    found = quantities_of(posterior)
+    assert isinstance(posterior, Gaussian) and found is not None
+    along = posterior.loc + torch.arange(3.0)[:, None] * (posterior.draws(1)[0] - posterior.loc)
+    (a, b, c), (d, e, f) = found.own(along), found.exact(along)
+    torch.testing.assert_close(c - b, b - a)
+    torch.testing.assert_close(a, d)
+    assert float((f - e - (e - d)).abs().max()) > 0.1
+
+
 def test_small_probabilities_do_not_matter() -> None:
     """Where classes are told apart, probabilities of 1e-3 may have any standard deviation of that size."""
     card = bz.zoo.load("logistic-regression")
     fitted = card.fit(FullRankVI(), progress=False)
     found, judged = quantities_of(fitted), accuracy_of(fitted)
     assert found is not None and set(found.resolution.tolist()) == {0.01}
-    assert "the probability of class 1 at observation 0" in found.names
+    assert "the probability of class 0 at observation 0" in found.names
     assert judged is not None and judged.trouble == ""
 
 
@@ -144,7 +157,7 @@ def test_the_resolution_is_added_to_standard_deviations() -> None:
     compared = Quantities(lambda theta: theta, lambda theta: theta, ("a", "b"), torch.tensor([0.0, 3.0]).double())
     shift = shift_by_chains(compared, 4.0 * noise.flatten(0, 1) + 1.0, Moved(noise, 1.0))
     expected = torch.tensor([1.0 / 1.0, 1.0 / 10**0.5]), torch.tensor([4.0, ((16.0 + 9.0) / (1.0 + 9.0)) ** 0.5])
-    torch.testing.assert_close(shift.mean, expected[0].double(), rtol=0.05, atol=0.0)
+    torch.testing.assert_close(shift.mean, expected[0].double(), rtol=0.0, atol=0.06)
     torch.testing.assert_close(shift.log_sd.exp(), expected[1].double(), rtol=0.05, atol=0.0)
 
 
