@@ -49,17 +49,20 @@ def draw_costs(axes: Axes, cells: list[Cell]) -> None:
     """Draw median distance against median processor time, a point for each method, statistical models and networks."""
     for is_network, marker, label in ((False, "o", "statistical models"), (True, "s", "networks")):
         kind = [cell for cell in cells if cell.distance is not None and (cell.card not in STATISTICAL) is is_network]
-        for method in sorted({cell.method for cell in kind}):
-            found = [cell for cell in kind if cell.method == method]
-            place = median(cell.processor or 0.0 for cell in found), median(cell.distance or 0.0 for cell in found)
-            color = "C1" if is_network else "C0"
-            axes.plot(*place, marker, color=color, ms=4, label=label)
-            if is_network:
-                axes.annotate(method, place, xytext=(3, 2), textcoords="offset points", fontsize=6)
-            label = None  # once in the legend
+        places = {
+            method: (median(cell.processor or 0.0 for cell in found), median(cell.distance or 0.0 for cell in found))
+            for method in {cell.method for cell in kind if cell.processor}
+            if (found := [cell for cell in kind if cell.method == method])
+        }
+        for number, (method, place) in enumerate(sorted(places.items(), key=lambda each: each[1][1])):
+            axes.plot(*place, marker, color="C1" if is_network else "C0", ms=4, label=None if number else label)
+            if is_network:  # labels left and right in turn, so that those of neighbours do not overlap
+                offset, side = ((4, -2), "left") if number % 2 else ((-4, -2), "right")
+                axes.annotate(method, place, xytext=offset, textcoords="offset points", fontsize=6, ha=side)
     axes.axhline(1.0, color="grey", lw=0.8, ls=":")
     axes.set(xscale="log", yscale="log", xlabel="processor seconds", ylabel="floors")
     axes.set_title("Cost and distance, medians over cards", fontsize=10)
+    axes.margins(x=0.12)
     axes.legend(fontsize=7, frameon=False)
 
 
