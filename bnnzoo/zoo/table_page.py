@@ -163,9 +163,8 @@ INTRODUCTION = f"""# All methods on the small cards
 
 Wasserstein distances between the predictions of a method and the reference posterior, averaged over test rows, as multiples
 of the Monte Carlo floor, for which see [The zoo](../zoo.md): one is as good as it gets. Every method has its default settings;
-dropout, which has no default rate, drops a tenth of the units. A fit that takes less than a minute of processor time is made with
-three seeds, and its cell shows the median and, in brackets, the range; one of more than ten minutes was given up. Processor
-seconds are those of the fit, the compiler included, and of the predictions.
+dropout, which has no default rate, drops a tenth of the units. A cell of several seeds shows the median and, in brackets, the
+range. Processor seconds are those of the fit, the compiler included, and of the predictions.
 
 A row is *beyond the data* if it is further from its nearest training observation than these are from each other. A fit is *off*
 if the mean of a prediction is more than 0.3 posterior standard deviations away, or its standard deviation wrong by a factor of
