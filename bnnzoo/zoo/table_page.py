@@ -59,43 +59,32 @@ def which_method(cells: Sequence[Cell]) -> str:
     ----------
     cells : sequence of Cell
     """
-    header = [
-        "method",
-        *(f"{kind}: floors" for kind in KINDS),
-        "sd inside",
-        "sd beyond",
-        "gradients over those of `nuts`",
-        "in words",
-    ]
+    header = ["method", *KINDS, "sd inside", "sd beyond", "gradients"]
     by_nuts = {cell.card: cell.gradients for cell in cells if cell.method == "nuts" and not cell.seed}
     lines = []
     for method, found in _by_method(cells):
-        kinds = {kind: _medians(found, names, _distance) for kind, names in KINDS.items()}
         costs = [cell.gradients / nuts for cell in found if cell.gradients and (nuts := by_nuts.get(cell.card))]
         sds = [[cell.sd_inside for cell in found], [cell.sd_beyond for cell in found]]
         lines.append(
             [
                 f"`{method}`",
-                *(f"{median(each):.2g} ({len(each)})" if each else "" for each in kinds.values()),
+                *(_in_words(found, names) for names in KINDS.values()),
                 *(f"{median(drawn):.2g}" if (drawn := [each for each in sd if each is not None]) else "" for sd in sds),
                 f"{median(costs):.2g}" if costs else "",
-                _in_words(found),
             ]
         )
     return _markdown([header, *lines])
 
 
-def _in_words(found: Sequence[Cell]) -> str:
-    """Return what the rule on the page says of a method."""
-    ranks: dict[str, list[str]] = {"good for": [], "fair for": [], "not for": []}
-    for kind, names in KINDS.items():
-        distances, sds = (_medians(found, names, value) for value in (_distance, _sd_inside))
-        if len(distances) < FEW_CARDS:
-            continue
-        distance, factor = median(distances), max(median(sds), 1 / median(sds)) if sds else 1.0
-        is_good, is_fair = distance <= GOOD and factor <= GOOD_SD, distance <= FAIR and factor <= FAIR_SD
-        ranks["good for" if is_good else "fair for" if is_fair else "not for"].append(kind)
-    return ", ".join(f"{rank} {' and '.join(names)}" for rank, names in ranks.items() if names)
+def _in_words(found: Sequence[Cell], names: Sequence[str]) -> str:
+    """Return what the rule on the page says of a method on a kind of model, its median distance and the number of cards."""
+    distances, sds = (_medians(found, names, value) for value in (_distance, _sd_inside))
+    if not distances:
+        return ""
+    distance, factor = median(distances), max(median(sds), 1 / median(sds)) if sds else 1.0
+    is_good, is_fair = distance <= GOOD and factor <= GOOD_SD, distance <= FAIR and factor <= FAIR_SD
+    rank = "" if len(distances) < FEW_CARDS else "good, " if is_good else "fair, " if is_fair else "no, "
+    return f"{rank}{distance:.2g} ({len(distances)})"
 
 
 def _distance(cell: Cell) -> float | None:
@@ -180,8 +169,8 @@ is added to the standard deviations of probabilities.
 
 ## Which method for what
 
-Medians over cards; in brackets, how many cards. The words follow from the numbers by a rule: a method is *good for* a
-kind of model if its median distance is at most {GOOD:g} floors and its median standard deviation inside the data
-within a factor of {GOOD_SD:g}; *fair for* it up to {FAIR:g} floors and a factor of {FAIR_SD:g}; and *not for* it
-otherwise. Few draws have a wide floor: an ensemble of five may be at it with a tenth of the posterior's standard
-deviation. Of fewer than {FEW_CARDS} cards nothing is said."""
+Median distances in floors, in brackets of how many cards, by kind of model; gradients are multiples of those of `nuts`. The words
+follow from the numbers by a rule: a method is *good* for a kind of model if its median distance is at most {GOOD:g}
+floors and its median standard deviation inside the data within a factor of {GOOD_SD:g}, *fair* up to {FAIR:g} floors
+and a factor of {FAIR_SD:g}, and otherwise *no* method for it. Few draws have a wide floor: an ensemble of five may
+be at it with a tenth of the posterior's standard deviation. Of fewer than {FEW_CARDS} cards nothing is said."""
