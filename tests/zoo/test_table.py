@@ -120,7 +120,8 @@ def test_settings_stand_in_the_file_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "shift", "off"), [(1.0, 0.0, False), (1.2, 0.1, False), (1.5, 0.0, True), (1.0, 0.5, True)]
+    ("scale", "shift", "off"),
+    [(1.0, 0.0, False), (1.2, 0.1, False), (1.5, 0.0, True), (0.6, 0.0, True), (1.0, 0.5, True)],
 )
 def test_what_is_off_and_by_how_much(scale: float, shift: float, off: bool) -> None:
     """Draws of the reference itself, with another centre and another width."""
