@@ -145,7 +145,7 @@ def _refuse_unsuitable(posterior: Posterior) -> None:
             "This posterior was loaded without its data, and the evidence is the density of the data. Load it with them: "
             "bnnzoo.load(path, model, *data)."
         )
-    if info.config.get("temperature", 1.0) != 1.0:
+    if info.is_tempered:
         raise ValueError(
             f"The posterior of {name}(temperature={info.config['temperature']}) is a tempered one, whose draws say nothing of "
             f"the evidence. Fit with temperature=1.0."

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from bnnzoo.calibration import ece, miscalibration_area, nll
+from bnnzoo.core.verdict.chain_functions import MIN_EFFECTIVE
+from bnnzoo.core.verdict.quantities import SMALL_PROBABILITY
 from bnnzoo.diagnostics import function_space
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.trees import SAMPLE_DIMS, num_draws
@@ -20,12 +22,6 @@ __all__ = ["beyond_the_data", "is_off", "measured", "sd_ratios"]
 
 OFF_MEAN, OFF_RATIO, ERRORS = 0.3, 1.33, 3.0
 """A posterior is off if a mean is further away, in sds, or an sd by a larger factor, beyond so many Monte Carlo errors."""
-
-SMALL_PROBABILITY = 0.01
-"""Added to standard deviations of probabilities: where these are near zero or one, their spread says nothing that matters."""
-
-MIN_ESS = 100
-"""Chains with fewer effective draws of a prediction are off whatever their means."""
 
 FAR = 0.99
 """Quantile of the distances of observations from their nearest neighbours, beyond which a row lies beyond the data."""
@@ -71,7 +67,7 @@ def is_off(tree: xr.DataTree, card: Card) -> bool:
     if tree.attrs.get("sampling", "mcmc") == "mcmc" and values.sizes["draw"] >= 4:
         found = function_space(tree)
         mcse_mean, mcse_sd = found["mcse_mean"], found["mcse_sd"]
-        if float(found["ess_bulk"].min()) < MIN_ESS:
+        if float(found["ess_bulk"].min()) < MIN_EFFECTIVE:  # whatever their means
             return True
     else:
         mcse_mean, mcse_sd = sd / np.sqrt(num_draws(values)), sd / np.sqrt(2 * num_draws(values))

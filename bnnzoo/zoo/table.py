@@ -1,7 +1,7 @@
 """The table of the zoo: every small card by every method that applies to it, measured by the reference posterior."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -71,19 +71,15 @@ def fill_table(
         raise ZooError(f"The table has no method {unknown[0]!r}; its methods are {', '.join(known)}.")
     cells = {_place(cell): cell for cell in read_cells(path)}
     options = {"small": small, "folder": folder, "limit": limit}
-
-    def enter_all(found: Iterable[Cell]) -> None:
-        for cell in found:
-            cells[_place(cell)] = cell
-            write_cells(cells.values(), path, small)
-            announce(cell)
-
     for seed in range(seeds):
         blanks = [
             blank_cell(card, name, seed, small) for card in chosen for name in (known if methods is None else methods)
         ]
-        todo = [blank for blank in blanks if not _is_done(blank, cells, limit)]
-        enter_all(_measured_by(workers, [(blank.card, blank.method, seed) for blank in todo], options))
+        todo = [(blank.card, blank.method, seed) for blank in blanks if not _is_done(blank, cells, limit)]
+        for cell in _measured_by(workers, todo, options):
+            cells[_place(cell)] = cell
+            write_cells(cells.values(), path, small)
+            announce(cell)
     return [*cells.values()]
 
 

@@ -110,6 +110,11 @@ class FitInfo(Stored):
         found, rest = divmod(num_chains, int(self.config["num_chains"]) // int(number))
         return found if found > 1 and not rest else None
 
+    @property
+    def is_tempered(self) -> bool:
+        """Whether the draws are of a power of the posterior other than one."""
+        return bool(self.config.get("temperature", 1.0) != 1.0)
+
     def duration(self) -> str:
         """Return the wall time of the fit, and what of it was compiling, in words."""
         compiling = f", {self.compiling:.2g} of them compiling" if self.compiling >= SHORT * self.seconds > 0 else ""

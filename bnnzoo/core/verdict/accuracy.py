@@ -14,6 +14,7 @@ from bnnzoo.core.verdict.importance import (
     NUM_DRAWS,
     Shift,
     WeightedDraws,
+    alike,
     drawn_from,
     draws_together,
     many_draws_of,
@@ -27,10 +28,9 @@ __all__ = [
     "SURE_K",
     "Accuracy",
     "accuracy_of",
-    "by_short_chains",
-    "can_be_compared",
     "none_if_it_fails",
     "off_its_optimum",
+    "trouble_by_chains",
     "trouble_of_resampled",
 ]
 
@@ -40,7 +40,6 @@ SURE_K = 0.4  # of the weights, and of weighted squares: below it the moments by
 MIN_ACCEPTANCE = 0.3  # of short chains; below it they go nowhere, since the approximation is nowhere near
 MIN_SIGNIFICANCE = 2.0  # in standard errors, and more where the largest of many numbers is looked at
 MAX_FAILED = 0.05  # of draws at which the model cannot be evaluated
-MANY_ROWS, MANY_PARAMS = 50_000, 1000  # beyond which an approximation is not compared with the posterior
 DRAWS_A_SLOPE = 10  # at least, for the slopes to be known
 NEAR_MODE = 0.3  # of the way from a mode to draws of a linearised model
 
@@ -84,13 +83,11 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     Wang, Kasprzak and Huggins (2023), A targeted accuracy diagnostic for variational approximations, AISTATS.
     """
     info = posterior.info
-    tempered = info.config.get("temperature", 1.0) != 1.0
-    if info.sampling != "iid" or tempered or info.has_atoms:
+    if info.sampling != "iid" or info.is_tempered or info.has_atoms:
         return None
-    if posterior.density.networks:
-        return _of_functions(posterior)
-    if not can_be_compared(posterior.density):
-        return None
+    quantities = quantities_of(posterior)
+    if quantities is None or posterior.density.networks:
+        return None if quantities is None else _of_functions(posterior, quantities)
     drawn = drawn_from(posterior)
     if drawn is None or not bool((drawn.theta.std(0) > 0).all()):  # of some parameters only, the others known by choice
         return None
@@ -101,7 +98,7 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
         clause = f"the posterior density is zero or cannot be computed at {share:.0%} of its draws"
         return Accuracy(k if share < 1 else math.nan, clause, drawn)
     kept = WeightedDraws(drawn.theta[(~failed).to(drawn.theta.device)], drawn.log_ratios[~failed])
-    return Accuracy(k, _trouble(posterior, k, kept), drawn)
+    return Accuracy(k, _trouble(posterior, quantities, k, kept), drawn)
 
 
 def none_if_it_fails[**P, T](judge: Callable[P, T | None]) -> Callable[P, T | None]:
@@ -117,35 +114,21 @@ def none_if_it_fails[**P, T](judge: Callable[P, T | None]) -> Callable[P, T | No
     return judged
 
 
-def can_be_compared(density: LogDensity) -> bool:
-    """Tell whether a model is small enough for an approximation to be compared with its posterior."""
-    return density.num_data <= MANY_ROWS and density.num_params <= MANY_PARAMS and density.has_data
-
-
 @none_if_it_fails
-def _of_functions(posterior: Posterior) -> Accuracy | None:
+def _of_functions(posterior: Posterior, quantities: Quantities) -> Accuracy | None:
     """Judge an approximation to the posterior of a network by what it says of the training rows.
 
     Draws of a linearised model need not fit the data where the network bends, and chains start near its mode.
     """
-    density = posterior.density
-    quantities = quantities_of(posterior) if density.has_data else None
-    if quantities is None:
-        return None
     theta = draws_together(posterior, NUM_DRAWS)
     if len(theta) < FEW_CHAINS or not bool((theta.std(0) > 0).all()):
         return None
     own = quantities.own(theta)
     if not bool((own.std(0) > 0).any()):  # of a model that predicts given its data
         return None
-    drawn = WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu"))
-
-    def judged(found: Moved) -> tuple[Shift, Shift]:
-        shift = shift_by_chains(quantities, own, found)
-        return shift, shift
-
+    drawn = alike(theta)
     shrunk = NEAR_MODE if getattr(posterior, "linearize_at", None) is not None else 1.0
-    trouble, _ = by_short_chains(quantities, moves(density, drawn, FEW_CHAINS, shrunk), judged)
+    trouble = trouble_by_chains(quantities, own, moves(posterior.density, drawn, shrunk))
     return None if trouble is None else Accuracy(math.nan, trouble, drawn)
 
 
@@ -160,24 +143,43 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
     k : float
         Pareto k of the weights.
     """
-    density = posterior.density
-    if density.networks:
-        found = _of_functions(posterior)
-        return "" if found is None else found.trouble
-    quantities = quantities_of(posterior) if can_be_compared(density) else None
+    quantities = quantities_of(posterior)
     if quantities is None:
         return ""
-    theta = draws_together(posterior, NUM_DRAWS)
-    drawn = WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu"))
-    values = quantities.own(theta)
+    if posterior.density.networks:
+        found = _of_functions(posterior, quantities)
+        return "" if found is None else found.trouble
+    drawn = alike(draws_together(posterior, NUM_DRAWS))
+    values = quantities.own(drawn.theta)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return ""
+    return trouble_by_chains(quantities, values, moves(posterior.density, drawn)) or ""
+
+
+def trouble_by_chains(
+    quantities: Quantities, values: Tensor, chains: Iterator[Moved], ess: Tensor | None = None
+) -> str | None:
+    """Return what is off of draws by short chains alone, as a clause; empty if nothing is found, None if it is unknown.
+
+    Parameters
+    ----------
+    quantities : Quantities
+    values : Tensor [S, D]
+        Of the draws.
+    chains : iterator of Moved
+        That start at them.
+    ess : Tensor [D], optional
+        Effective sample sizes of draws that are correlated. Default: draws have no Monte Carlo error to speak of.
+    """
 
     def judged(found: Moved) -> tuple[Shift, Shift]:
         shift = shift_by_chains(quantities, values, found)
+        if ess is not None:
+            errors = torch.hypot(shift.mean_error, ess.rsqrt()), torch.hypot(shift.log_sd_error, (2 * ess).rsqrt())
+            shift = Shift(shift.mean, errors[0], shift.log_sd, errors[1])
         return shift, shift
 
-    return by_short_chains(quantities, moves(density, drawn), judged)[0] or ""
+    return _by_short_chains(quantities, chains, judged)[0]
 
 
 def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
@@ -195,7 +197,7 @@ def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
     return pareto_k(terms[:, heaviest].clamp(min=torch.finfo(terms.dtype).tiny).log())
 
 
-def by_short_chains(
+def _by_short_chains(
     quantities: Quantities, chains: Iterator[Moved], judged: Callable[[Moved], tuple[Shift, Shift]]
 ) -> tuple[str | None, bool]:
     """Return what is off, None where that is unknown, and whether chains move: they go on until it is told or clearly nothing."""
@@ -227,9 +229,7 @@ def _is_within_limits(shift: Shift, chains: Shift) -> bool:
     return all(bool((size + MIN_SIGNIFICANCE * error <= limit).all()) for size, error, limit in pairs)
 
 
-def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
-    density, quantities = posterior.density, quantities_of(posterior)
-    assert quantities is not None  # there are no networks
+def _trouble(posterior: Posterior, quantities: Quantities, k: float, drawn: WeightedDraws) -> str:
     values = quantities.own(drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
@@ -240,7 +240,7 @@ def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
         by_chains = shift_by_chains(quantities, many, found)
         return _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains
 
-    trouble, moving = by_short_chains(quantities, moves(density, drawn), judged)
+    trouble, moving = _by_short_chains(quantities, moves(posterior.density, drawn), judged)
     if trouble is not None:
         return trouble
     is_fine = k < SURE_K or (moving and k <= MAX_PARETO_K)

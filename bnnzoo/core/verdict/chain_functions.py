@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-
 from bnnzoo.core.fit_warnings import (
     MAX_RHAT,
     BiasedDrawsWarning,
@@ -16,10 +14,10 @@ from bnnzoo.core.fit_warnings import (
 )
 from bnnzoo.core.posterior.mixing import mixing
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.core.verdict.accuracy import by_short_chains, can_be_compared, none_if_it_fails
-from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws
+from bnnzoo.core.verdict.accuracy import none_if_it_fails, trouble_by_chains
+from bnnzoo.core.verdict.importance import NUM_DRAWS, alike
 from bnnzoo.core.verdict.quantities import quantities_of
-from bnnzoo.core.verdict.short_chains import FEW_CHAINS, NUM_CHAINS, Moved, moves, shift_by_chains
+from bnnzoo.core.verdict.short_chains import moves
 
 __all__ = ["MIN_EFFECTIVE", "SLIGHT_RHAT", "of_functions"]
 
@@ -95,28 +93,18 @@ def _judged(posterior: Draws) -> Chains | None:
     ----------
     posterior : Draws
     """
-    density, every = posterior.density, -(-posterior.theta.shape[1] * len(posterior.theta) // NUM_DRAWS)
-    can_be = density.has_data and (bool(density.networks) or can_be_compared(density))
-    quantities = quantities_of(posterior) if can_be else None
+    quantities = quantities_of(posterior)
     if quantities is None:
         return None
-    theta = posterior.theta[:, ::every]
-    flat = theta.flatten(0, 1)
-    values = quantities.own(flat)
+    theta = posterior.theta[:, :: -(-posterior.theta.shape[1] * len(posterior.theta) // NUM_DRAWS)]
+    drawn = alike(theta.flatten(0, 1))
+    values = quantities.own(drawn.theta)
     rhat, ess = mixing(values.unflatten(0, theta.shape[:2]))
     rhat, ess = rhat.nan_to_num(0.0, posinf=math.inf), ess.nan_to_num(math.inf)
     worst, least = int(rhat.argmax()), int(ess.argmin())
     found = Chains(float(rhat[worst]), quantities.names[worst], float(ess[least]), quantities.names[least])
-    is_tempered = posterior.info.config.get("temperature", 1.0) != 1.0
-    if not posterior.info.unadjusted or is_tempered or found.ess < MIN_EFFECTIVE or not bool((flat.std(0) > 0).all()):
+    info, moving = posterior.info, bool((drawn.theta.std(0) > 0).all())
+    if not info.unadjusted or info.is_tempered or found.ess < MIN_EFFECTIVE or not moving:
         return found
-
-    def judged(moved: Moved) -> tuple[Shift, Shift]:
-        shift = shift_by_chains(quantities, values, moved)
-        errors = (torch.hypot(shift.mean_error, ess.rsqrt()), torch.hypot(shift.log_sd_error, (2 * ess).rsqrt()))
-        shift = Shift(shift.mean, errors[0], shift.log_sd, errors[1])
-        return shift, shift
-
-    drawn = WeightedDraws(flat, flat.new_zeros(len(flat), dtype=torch.float64, device="cpu"))
-    chains = moves(density, drawn, FEW_CHAINS if density.networks else NUM_CHAINS)
-    return found._replace(trouble=by_short_chains(quantities, chains, judged)[0] or "")
+    trouble = trouble_by_chains(quantities, values, moves(posterior.density, drawn), ess)
+    return found._replace(trouble=trouble or "")

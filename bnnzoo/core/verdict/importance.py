@@ -16,6 +16,7 @@ __all__ = [
     "NUM_DRAWS",
     "Shift",
     "WeightedDraws",
+    "alike",
     "drawn_from",
     "draws_together",
     "log_joint_at",
@@ -69,6 +70,11 @@ def drawn_from(posterior: Posterior) -> WeightedDraws | None:
     assert log_q is not None
     ratios = (log_p - log_q).cpu().double()
     return WeightedDraws(theta, ratios.masked_fill(ratios.isnan(), -math.inf))
+
+
+def alike(theta: Tensor) -> WeightedDraws:
+    """Return draws ``[S, P]`` that all count the same."""
+    return WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu"))
 
 
 def many_draws_of(posterior: Posterior) -> Tensor:

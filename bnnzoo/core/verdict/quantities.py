@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,10 +13,13 @@ from bnnzoo.core.model.outputs import linearized
 from bnnzoo.core.posterior.posterior import Mixture, Posterior
 from bnnzoo.core.program.surroundings import isolated
 
-__all__ = ["Quantities", "quantities_of", "site_values"]
+__all__ = ["MANY_ROWS", "SMALL_PROBABILITY", "Quantities", "quantities_of", "site_values"]
 
 MANY_FUNCTIONS = 100
 """Rows, or rows and classes, at which functions are compared, evenly spaced over the data."""
+
+MANY_ROWS, MANY_PARAMS = 50_000, 1000
+"""Observations and parameters beyond which latent sites are not compared."""
 
 ROWS, ENTRIES = 5000, 250_000
 """Observations, and observations times weights, beyond which functions are not compared."""
@@ -49,7 +53,7 @@ class Quantities:
 
 
 def quantities_of(posterior: Posterior) -> Quantities | None:
-    """Return what of a posterior is compared; None where networks are too large, or their functions cannot be had in a batch.
+    """Return what of a posterior is compared; None where it is too large, or a network's functions cannot be had in a batch.
 
     Weights of hidden units can be exchanged, and their signs flipped: no Gaussian comes near their posterior, which says
     nothing of predictions. Compared are the expected outcomes of the training rows, or their class probabilities, and
@@ -60,9 +64,14 @@ def quantities_of(posterior: Posterior) -> Quantities | None:
     posterior : Posterior
     """
     density = posterior.density
+    if not density.has_data:
+        return None
     if not density.networks:
+        if density.num_data > MANY_ROWS or density.num_params > MANY_PARAMS:
+            return None
         names = tuple(_site_names(density, True))
-        return Quantities(_sites_of(density), _sites_of(density), names, torch.zeros(len(names), dtype=torch.float64))
+        sites = partial(site_values, density)
+        return Quantities(sites, sites, names, torch.zeros(len(names), dtype=torch.float64))
     anchor = getattr(posterior, "linearize_at", None)
     is_mixed = isinstance(posterior, Mixture) and any(
         getattr(each, "linearize_at", None) is not None for each in posterior.components
@@ -103,10 +112,6 @@ def site_values(density: LogDensity, theta: Tensor, weights: bool = True) -> Ten
     values = density.constrain(theta)
     chosen = [values[site.name].reshape(len(theta), -1) for site in density.sites if weights or not site.is_weight]
     return torch.cat([theta[:, :0], *chosen], 1).cpu().double()
-
-
-def _sites_of(density: LogDensity) -> Callable[[Tensor], Tensor]:
-    return lambda theta: site_values(density, theta)
 
 
 def _functions(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.engine.value_and_grad import value_and_grad_of
 
-__all__ = ["FEW_CHAINS", "NUM_CHAINS", "Moved", "moves", "shift_by_chains"]
+__all__ = ["FEW_CHAINS", "Moved", "moves", "shift_by_chains"]
 
 NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
@@ -41,12 +41,12 @@ class _State(NamedTuple):
     gradient: Tensor
 
 
-def moves(density: LogDensity, drawn: WeightedDraws, most: int = NUM_CHAINS, shrunk: float = 1.0) -> Iterator[Moved]:
+def moves(density: LogDensity, drawn: WeightedDraws, shrunk: float = 1.0) -> Iterator[Moved]:
     """Run Hamiltonian Monte Carlo from draws of an approximation, in units in which they are uncorrelated.
 
     Draws where the posterior has much less mass than the approximation, from which chains would not come back, start fewer of
-    them. All chains, at most ``most``, take a step in one batch. Steps are shortened and lengthened as they are accepted, by all
-    chains alike. Chains start on the way from the mean to a draw, ``shrunk`` of it.
+    them. All chains take a step in one batch, those of a network being few. Steps are shortened and lengthened as they are
+    accepted, by all chains alike. Chains start on the way from the mean to a draw, ``shrunk`` of it.
 
     Yields
     ------
@@ -60,6 +60,7 @@ def moves(density: LogDensity, drawn: WeightedDraws, most: int = NUM_CHAINS, shr
     theta = drawn.theta
     centre, root = theta.mean(0), _root(theta)
     generator = torch.Generator().manual_seed(0)
+    most = FEW_CHAINS if density.networks else NUM_CHAINS
     count = max(FEW_CHAINS, min(most, ROWS_OF_ALL // max(1, density.num_data)))
     share = (drawn.log_ratios - drawn.log_ratios.median()).clamp(max=0.0).exp()
     first = share.multinomial(min(count, len(share)), generator=generator)

@@ -28,16 +28,11 @@ from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_s
 from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.verdict.accuracy import (
-    MANY_ROWS,
-    Accuracy,
-    accuracy_of,
-    off_its_optimum,
-    trouble_of_resampled,
-)
+from bnnzoo.core.verdict.accuracy import Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
 from bnnzoo.core.verdict.chain_functions import SLIGHT_RHAT, of_functions
 from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
+from bnnzoo.core.verdict.quantities import MANY_ROWS
 from bnnzoo.core.verdict.rounding import of_rounding
 from bnnzoo.core.verdict.several_modes import beside_modes, modes_not_held
 

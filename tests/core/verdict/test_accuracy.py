@@ -1,6 +1,7 @@
 """How far approximations are from posteriors that are known, and what is said of it."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pyro
@@ -15,7 +16,7 @@ from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.verdict import accuracy
 from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws, drawn_from
-from bnnzoo.core.verdict.quantities import quantities_of
+from bnnzoo.core.verdict.quantities import Quantities, site_values
 from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import exact_posterior
@@ -134,8 +135,8 @@ def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> No
 
         density = build_density(model)
         draws = sd * torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
-        quantities = quantities_of(Gaussian(density, INFO, torch.zeros(2), Dense(torch.eye(2))))
-        assert quantities is not None
+        sites = partial(site_values, density)
+        quantities = Quantities(sites, sites, ("x[0]", "x[1]"), torch.zeros(2, dtype=torch.float64))
         found: list[int] = []
 
         def judged(chains: Moved) -> tuple[Shift, Shift]:
@@ -144,7 +145,7 @@ def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> No
             return shift, shift
 
         chains = moves(density, WeightedDraws(draws, torch.zeros(len(draws))))
-        accuracy.by_short_chains(quantities, chains, judged)
+        accuracy._by_short_chains(quantities, chains, judged)
         return found
 
     assert lengths(1.0) == [18] and lengths(0.5) == [18]

@@ -166,7 +166,7 @@ def test_chains_start_on_the_way_from_the_mode(line: Gaussian) -> None:
     theta = line.loc + 30 * (line.draws(64)[0] - line.loc)
     drawn = WeightedDraws(theta, torch.zeros(64, dtype=torch.float64))
     sd = line.draws(4000)[0].std(0)
-    far, near = (next(moves(line.density, drawn, 64, shrunk)).theta[0].std(0) / sd for shrunk in (1.0, 0.03))
+    far, near = (next(moves(line.density, drawn, shrunk)).theta[0].std(0) / sd for shrunk in (1.0, 0.03))
     assert float(far.min()) > 10 and float(near.max()) < 10
 
 
