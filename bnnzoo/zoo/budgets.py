@@ -37,7 +37,7 @@ from bnnzoo.inference import (
     Tempered,
 )
 
-__all__ = ["point_methods", "small_methods", "smoke", "table_methods"]
+__all__ = ["point_methods", "small_methods", "smoke", "statistical_methods", "table_methods"]
 
 SMOKE: dict[str, int] = {
     "num_chains": 2,
@@ -81,6 +81,33 @@ def small_methods(num_draws: int = 1000, num_warmup: int = 1000, num_steps: int 
         "laplace": Laplace(map=MAP(num_members=4, num_steps=num_steps)),
         "mfvi": MeanFieldVI(num_steps=num_steps),
         "ensemble": DeepEnsemble(10, num_steps=num_steps),
+    }
+
+
+def statistical_methods(
+    *, mams_warmup: int = 500, vi_steps: tuple[int, int] = (4000, 6000), target_accept: float = 0.8
+) -> dict[str, Method]:
+    """Return the methods that suit regressions and hierarchies, by name: two exact samplers and two variational families.
+
+    Parameters
+    ----------
+    mams_warmup : int
+        Draws of ``MAMS`` before its step size is fixed.
+    vi_steps : tuple of int
+        Of mean-field and of full-rank VI.
+    target_accept : float
+        Of ``NUTS``.
+
+    Examples
+    --------
+    >>> list(statistical_methods())
+    ['nuts', 'mams', 'mfvi', 'full-rank-vi']
+    """
+    return {
+        "nuts": NUTS(num_warmup=500, num_draws=1000, target_accept=target_accept),
+        "mams": MAMS(num_warmup=mams_warmup, num_draws=2000),
+        "mfvi": MeanFieldVI(num_steps=vi_steps[0]),
+        "full-rank-vi": FullRankVI(num_steps=vi_steps[1]),
     }
 
 

@@ -63,7 +63,7 @@ def line_data(x: Array, y: Array, grid: Array, y_grid: Array, recipe: str) -> Ca
     return CardData({"x": x[:, None], "y": y}, {"x": grid[:, None], "y": y_grid}, recipe)
 
 
-def split_data(x: Array, y: Array, num_train: int, recipe: str) -> CardData:
+def split_data(x: Array, y: Array, num_train: int, recipe: str, y_scale: float = 1.0) -> CardData:
     """Return data whose first ``num_train`` rows are for training and whose other rows are for predictions.
 
     Examples
@@ -72,7 +72,7 @@ def split_data(x: Array, y: Array, num_train: int, recipe: str) -> CardData:
     (2, 2)
     """
     train, test = slice(num_train), slice(num_train, None)
-    return CardData({"x": x[train], "y": y[train]}, {"x": x[test], "y": y[test]}, recipe)
+    return CardData({"x": x[train], "y": y[train]}, {"x": x[test], "y": y[test]}, recipe, y_scale=y_scale)
 
 
 def data_folder(name: str, needs: str, folder: str | Path | None = None) -> Path:

@@ -8,7 +8,8 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData, split_data
 
@@ -26,7 +27,7 @@ class BetaRegression:
     def __call__(self, x: Tensor, y: Tensor | None = None) -> None:
         """Sample coefficients and the precision, and observe proportions ``y[N]``."""
         intercept = pyro.sample("intercept", dist.Normal(0.0, 1.0))
-        slopes = pyro.sample("slopes", dist.Normal(x.new_zeros(self.predictors), 1.0).to_event(1))
+        slopes = pyro.sample("slopes", dist.Normal(0.0, 1.0).expand([self.predictors]).to_event(1))
         precision = pyro.sample("precision", dist.LogNormal(2.0, 1.0))
         mean = (intercept + x @ slopes).sigmoid()
         with pyro.plate("data", len(x)):
@@ -70,11 +71,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=3000),
-        "full-rank-vi": FullRankVI(num_steps=4000),
-    },
+    methods=statistical_methods(vi_steps=(3000, 4000)),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000),
 )

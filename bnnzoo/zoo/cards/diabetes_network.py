@@ -8,7 +8,7 @@ from bnnzoo.core.types import Model
 from bnnzoo.inference import MAMS
 from bnnzoo.zoo.budgets import small_methods
 from bnnzoo.zoo.card import Card, PriorChoice
-from bnnzoo.zoo.data import CardData
+from bnnzoo.zoo.data import CardData, split_data
 
 __all__ = ["CARD"]
 
@@ -25,8 +25,7 @@ def make_data() -> CardData:
     recipe = (
         "250 rows of scikit-learn's diabetes data at random, standardised by the 200 training rows; 50 are for tests."
     )
-    train, test = slice(TRAIN), slice(TRAIN, None)
-    return CardData({"x": x[train], "y": y[train]}, {"x": x[test], "y": y[test]}, recipe, y_scale=scale)
+    return split_data(x, y, TRAIN, recipe, scale)
 
 
 def make_model() -> Model:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from bnnzoo import datasets
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData
 
@@ -26,7 +27,7 @@ class BayesianLasso:
         noise = pyro.sample("noise", dist.HalfNormal(1.0))
         scale = pyro.sample("scale", dist.HalfNormal(0.5))
         intercept = pyro.sample("intercept", dist.Normal(0.0, 0.5))
-        slopes = pyro.sample("slopes", dist.Laplace(x.new_zeros(self.predictors), scale).to_event(1))
+        slopes = pyro.sample("slopes", dist.Laplace(0.0, scale).expand([self.predictors]).to_event(1))
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(intercept + x @ slopes, noise), obs=y)
 
@@ -73,11 +74,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000),
 )

@@ -7,7 +7,8 @@ import pyro
 import pyro.distributions as dist
 from torch import Tensor
 
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData
 
@@ -69,11 +70,6 @@ CARD = Card(
     ),
     model=DoseResponse,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000, target_accept=0.9),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(target_accept=0.9),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=5000, target_accept=0.95),
 )

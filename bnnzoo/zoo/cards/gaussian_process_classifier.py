@@ -9,7 +9,8 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.cards.hilbert_gaussian_process import HilbertBasis
 from bnnzoo.zoo.data import CardData, line_data
@@ -28,7 +29,7 @@ class ProcessClassifier:
         level = pyro.sample("level", dist.Normal(0.0, 1.0))
         amplitude = pyro.sample("amplitude", dist.HalfNormal(2.0))
         rate = math.sqrt(3) / pyro.sample("length", dist.LogNormal(0.0, 0.5))
-        unit = pyro.sample("unit", dist.Normal(x.new_zeros(self.basis.size), 1.0).to_event(1))
+        unit = pyro.sample("unit", dist.Normal(0.0, 1.0).expand([self.basis.size]).to_event(1))
         root_density = 2 * rate**1.5 / (rate**2 + self.basis.frequencies(x) ** 2)
         with pyro.plate("data", len(x)):
             logits = level + amplitude * self.basis(x) @ (root_density * unit)
@@ -68,11 +69,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000, target_accept=0.9),
-        "mams": MAMS(num_warmup=1000, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(mams_warmup=1000, target_accept=0.9),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=1500, target_accept=0.9),
 )

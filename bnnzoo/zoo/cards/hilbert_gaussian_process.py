@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData, line_data
 
@@ -47,7 +48,7 @@ class HilbertProcess:
         amplitude = pyro.sample("amplitude", dist.HalfNormal(1.0))
         length = pyro.sample("length", dist.LogNormal(0.0, 0.5))
         noise = pyro.sample("noise", dist.HalfNormal(0.5))
-        unit = pyro.sample("unit", dist.Normal(x.new_zeros(self.basis.size), 1.0).to_event(1))
+        unit = pyro.sample("unit", dist.Normal(0.0, 1.0).expand([self.basis.size]).to_event(1))
         root_density = (-((length * self.basis.frequencies(x)) ** 2) / 4).exp() * (
             math.sqrt(2 * math.pi) * length
         ) ** 0.5
@@ -92,11 +93,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000, target_accept=0.95),
-        "mams": MAMS(num_warmup=1000, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(mams_warmup=1000, target_accept=0.95),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000, target_accept=0.95),
 )

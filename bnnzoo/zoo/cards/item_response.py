@@ -8,7 +8,8 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData
 
@@ -77,11 +78,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=1000),
 )

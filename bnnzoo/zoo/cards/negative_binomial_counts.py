@@ -8,7 +8,8 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData
 
@@ -26,7 +27,7 @@ class NegativeBinomialRegression:
     def __call__(self, x: Tensor, exposure: Tensor, y: Tensor | None = None) -> None:
         """Sample coefficients and the dispersion, and observe counts ``y[N]`` of variance mean + (dispersion mean)²."""
         intercept = pyro.sample("intercept", dist.Normal(0.0, 1.0))
-        slopes = pyro.sample("slopes", dist.Normal(x.new_zeros(self.predictors), 0.5).to_event(1))
+        slopes = pyro.sample("slopes", dist.Normal(0.0, 0.5).expand([self.predictors]).to_event(1))
         dispersion = pyro.sample("dispersion", dist.HalfNormal(1.0))
         log_mean = intercept + x @ slopes + exposure.log()
         with pyro.plate("data", len(x)):
@@ -73,11 +74,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=3000),
-        "full-rank-vi": FullRankVI(num_steps=4000),
-    },
+    methods=statistical_methods(vi_steps=(3000, 4000)),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000),
 )

@@ -8,7 +8,8 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData, split_data
 
@@ -27,7 +28,7 @@ class RobustRegression:
     def __call__(self, x: Tensor, y: Tensor | None = None) -> None:
         """Sample coefficients, scale and degrees of freedom, which exceed 1, and observe ``y[N]``."""
         intercept = pyro.sample("intercept", dist.Normal(0.0, 1.0))
-        slopes = pyro.sample("slopes", dist.Normal(x.new_zeros(self.predictors), 1.0).to_event(1))
+        slopes = pyro.sample("slopes", dist.Normal(0.0, 1.0).expand([self.predictors]).to_event(1))
         scale = pyro.sample("scale", dist.HalfNormal(1.0))
         excess = pyro.sample("excess_df", dist.Gamma(2.0, 0.1))
         with pyro.plate("data", len(x)):
@@ -47,8 +48,7 @@ def make_data() -> CardData:
         "y = x1 - 0.6 x2 + 0.3 x3 + N(0, 0.4²), with 4 added to or taken from six of the 60 training responses; x1 and "
         "x2 correlate by 0.6; all variables standardised."
     )
-    data = split_data(x, (y - centre) / scale, TRAIN, recipe)
-    return CardData(data.train, data.test, recipe, y_scale=float(scale))
+    return split_data(x, (y - centre) / scale, TRAIN, recipe, float(scale))
 
 
 def make_model() -> Model:
@@ -77,11 +77,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=3000),
-        "full-rank-vi": FullRankVI(num_steps=4000),
-    },
+    methods=statistical_methods(vi_steps=(3000, 4000)),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000),
 )

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData, line_data
 
@@ -35,7 +36,7 @@ class SmoothingSpline:
         first = pyro.sample("first", dist.Normal(0.0, 1.0))
         step = pyro.sample("step_sd", dist.HalfNormal(0.5))
         noise = pyro.sample("noise", dist.HalfNormal(0.5))
-        unit = pyro.sample("unit", dist.Normal(x.new_zeros(self.size - 1), 1.0).to_event(1))
+        unit = pyro.sample("unit", dist.Normal(0.0, 1.0).expand([self.size - 1]).to_event(1))
         walk = torch.cat([unit.new_zeros(1), unit.cumsum(0)])
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(first + step * self.basis(x) @ walk, noise), obs=y)
@@ -76,11 +77,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000),
-        "mams": MAMS(num_warmup=500, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000, target_accept=0.9),
 )

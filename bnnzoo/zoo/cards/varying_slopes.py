@@ -8,7 +8,8 @@ import pyro.distributions as dist
 from torch import Tensor
 
 from bnnzoo.core.types import Model
-from bnnzoo.inference import MAMS, NUTS, FullRankVI, MeanFieldVI
+from bnnzoo.inference import NUTS
+from bnnzoo.zoo.budgets import statistical_methods
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData
 
@@ -26,12 +27,12 @@ class VaryingSlopes:
 
     def __call__(self, x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
         """Sample the common line, the deviations of groups (non-centred) and the noise, and observe ``y[N]``."""
-        common = pyro.sample("common", dist.Normal(x.new_zeros(2), 1.0).to_event(1))
+        common = pyro.sample("common", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         spread = pyro.sample("spread", dist.HalfNormal(x.new_ones(2)).to_event(1))
-        factor = pyro.sample("factor", dist.LKJCholesky(2, x.new_tensor(2.0)))
+        factor = pyro.sample("factor", dist.LKJCholesky(2, 2.0))
         noise = pyro.sample("noise", dist.HalfNormal(1.0))
         with pyro.plate("groups", self.groups):
-            unit = pyro.sample("unit", dist.Normal(x.new_zeros(2), 1.0).to_event(1))
+            unit = pyro.sample("unit", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         lines = common + spread * (unit @ factor.mT)
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(lines[group, 0] + lines[group, 1] * x, noise), obs=y)
@@ -84,11 +85,6 @@ CARD = Card(
     ),
     model=make_model,
     source=make_data,
-    methods={
-        "nuts": NUTS(num_warmup=500, num_draws=1000, target_accept=0.9),
-        "mams": MAMS(num_warmup=1000, num_draws=2000),
-        "mfvi": MeanFieldVI(num_steps=4000),
-        "full-rank-vi": FullRankVI(num_steps=6000),
-    },
+    methods=statistical_methods(mams_warmup=1000, target_accept=0.9),
     long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=2000, target_accept=0.95),
 )
