@@ -37,7 +37,19 @@ def read_predictions(path: str | Path, name: str) -> xr.DataTree:
         raise ZooError(f"There is no file {str(path)!r}.")
     quantity = "probs" if "probs" in exact else "mean"
     expected = exact[quantity].isel(chain=0, draw=0).transpose("obs_id", ...)
-    shape, dims = expected.shape, ", ".join((*COUNTED, *map(str, expected.dims)))
+    tree = _from_file(path, name, expected)
+    is_lost = ~np.isfinite(tree["conditional"][quantity].transpose(*COUNTED, *expected.dims).to_numpy())
+    if is_lost.any():
+        chain, draw, row = (int(each[0]) for each in np.nonzero(is_lost)[:3])
+        raise ZooError(
+            f"{quantity!r} in {str(path)!r} holds numbers that are not finite ({int(is_lost.sum()):,} of {is_lost.size:,}), the first "
+            f"for chain {chain}, draw {draw}, row {row}, counted from 0: leave such draws out, of all rows."
+        )
+    return tree
+
+
+def _from_file(path: Path, name: str, expected: xr.DataArray) -> xr.DataTree:
+    quantity, shape, dims = str(expected.name), expected.shape, ", ".join((*COUNTED, *map(str, expected.dims)))
     if path.name.endswith((".csv", ".csv.gz")):
         return _from_table(path, name, expected)
     try:

@@ -208,8 +208,13 @@ def test_files_that_hold_no_predictions_are_refused(tmp_path: Path) -> None:
     xr.DataTree.from_dict({"conditional": mean}).to_netcdf(flat, engine="h5netcdf")
     classes = xr.Dataset({"mean": (("chain", "draw", "obs_id", "class_id"), np.zeros((2, 5, 40, 2)))})
     xr.DataTree.from_dict({"conditional": classes}).to_netcdf(tmp_path / "classes.nc", engine="h5netcdf")
+    lost = np.zeros((2, 5, 40))
+    lost[1, 3, 7] = lost[1, 4, 7] = np.nan
+    draws = xr.Dataset({"mean": (("chain", "draw", "obs_id"), lost)})
+    xr.DataTree.from_dict({"conditional": draws}).to_netcdf(tmp_path / "lost.nc", engine="h5netcdf")
     zeros = ",".join(["0"] * 40)
     for path, sentence in (
+        (tmp_path / "lost.nc", "holds numbers that are not finite (2 of 400), the first for chain 1, draw 3, row 7"),
         (tmp_path / "classes.nc", "obs_id: 40, class_id: 2], and card 'linear-regression' has 40 test rows"),
         (tmp_path / "none.nc", "There is no file"),
         (of("a.txt", "hello"), "is neither netCDF 4 nor CSV"),
@@ -217,6 +222,10 @@ def test_files_that_hold_no_predictions_are_refused(tmp_path: Path) -> None:
         (flat, "is [draw: 5, obs_id: 40], and card 'linear-regression' has 40 test rows: write [chain, draw, obs_id]"),
         (of("a.csv", "chain,draw,y\n1,1,2\n"), "takes chain, draw and 40 of mean: 40, rows first"),
         (of("b.csv", f"chain,draw,{rows}\n1,1,{zeros.replace('0', 'a', 1)}\n"), "holds text where numbers should be"),
+        (
+            of("d.csv", f"chain,draw,{rows}\n1,1,{zeros.replace('0', '', 1)}\n"),
+            "holds numbers that are not finite (1 of 40), the first for chain 0, draw 0, row 0",
+        ),
         (of("c.csv", f"chain,draw,{rows}\n1,1,{zeros}\n1,2,{zeros}\n2,1,{zeros}\n"), "number of draws (2, 1)"),
     ):
         with pytest.raises(ZooError) as error:
