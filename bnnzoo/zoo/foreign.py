@@ -42,8 +42,8 @@ def read_predictions(path: str | Path, name: str) -> xr.DataTree:
     if is_lost.any():
         chain, draw, row = (int(each[0]) for each in np.nonzero(is_lost)[:3])
         raise ZooError(
-            f"{quantity!r} in {str(path)!r} holds numbers that are not finite ({int(is_lost.sum()):,} of {is_lost.size:,}), the first "
-            f"for chain {chain}, draw {draw}, row {row}, counted from 0: leave such draws out, of all rows."
+            f"{quantity!r} in {str(path)!r} holds numbers that are not finite ({int(is_lost.sum()):,} of {is_lost.size:,}), "
+            f"the first for chain {chain}, draw {draw}, row {row}, counted from 0: leave such draws out, of all rows."
         )
     return tree
 
