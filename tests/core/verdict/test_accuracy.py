@@ -13,7 +13,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
-from bnnzoo.core.verdict import accuracy
+from bnnzoo.core.verdict import accuracy, quantities
 from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws, drawn_from
 from bnnzoo.core.verdict.quantities import Quantities, site_values
@@ -169,6 +169,14 @@ def test_all_components_of_a_mixture_are_drawn_from() -> None:
     assert judged(both).trouble == ""
     far = Mixture(one.density, INFO, (one, beside(shift=6.0)))
     assert judged(far).trouble
+
+
+@pytest.mark.parametrize("limit", ["MANY_ROWS", "MANY_PARAMS"])
+def test_what_is_too_large_is_not_judged(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = beside(scale=2.0)
+    assert judged(wide).trouble
+    monkeypatch.setattr(quantities, limit, 2)
+    assert accuracy_of(wide) is None
 
 
 def test_what_cannot_be_judged_is_not() -> None:
