@@ -74,6 +74,10 @@ def is_off(tree: xr.DataTree, card: Card) -> bool:
     small = SMALL_PROBABILITY if "class_id" in values.dims else 0.0
     known = np.hypot(exact["sd"], small)
     error = ERRORS * np.hypot(mcse_mean, exact["mcse_mean"])
+    if (
+        num_draws(values) >= MIN_EFFECTIVE and (error > known).any()
+    ):  # as after a chain that ran away: errors hide anything
+        return True
     ratio, ratio_error = np.hypot(sd, small) / known, ERRORS * np.hypot(mcse_sd, exact["mcse_sd"]) / known
     return bool(
         (abs(mean - exact["mean"]) - error > OFF_MEAN * known).any()

@@ -172,5 +172,5 @@ is added to the standard deviations of probabilities.
 Median distances in floors by kind of model, with the number of cards in brackets; gradients as multiples of those of `nuts`. The
 words follow from the numbers by a rule. A method is *good* for a kind of model if its median distance is at most
 {GOOD:g} floors and its median standard deviation inside the data is right to within a factor of {GOOD_SD:g}, *fair* up
-to {FAIR:g} floors and a factor of {FAIR_SD:g}, and *no* method for it otherwise. Few draws have a wide floor: an ensemble of five may
-be at it with a tenth of the posterior's standard deviation. Of fewer than {FEW_CARDS} cards nothing is said."""
+to {FAIR:g} floors and a factor of {FAIR_SD:g}, and *no* method for it otherwise. Few draws have a wide floor: an ensemble of five
+may be at it with a tenth of the posterior's standard deviation. Of fewer than {FEW_CARDS} cards nothing is said."""

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -133,6 +134,15 @@ def test_what_is_off_and_by_how_much(scale: float, shift: float, off: bool) -> N
     assert is_off(tree, card) is off
     inside, beyond = sd_ratios(tree, card, card.data())
     assert inside == pytest.approx(scale, rel=0.03) and beyond is None
+
+
+def test_a_chain_that_runs_away_is_off() -> None:
+    """Its Monte Carlo errors are so large that every difference lies within them."""
+    card, tree = bz.zoo.load(CARD), bz.zoo.reference(CARD)
+    rows = tree["conditional"]["mean"].isel(chain=0, draw=0, drop=True)
+    growing = np.random.default_rng(0).standard_normal((1, 1000, rows.size)) * np.exp(0.05 * np.arange(1000)[:, None])
+    tree["conditional"] = rows.expand_dims(chain=1, draw=1000).copy(data=growing).to_dataset(name="mean")
+    assert is_off(tree, card)
 
 
 def test_rows_beyond_the_data_have_their_own_ratio() -> None:
