@@ -7,14 +7,16 @@ fetched when they are first needed, since they take longer to import than many f
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import dirichlet
 from torch.fx import Graph, GraphModule
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ __all__ = [
     "can_decompose",
     "core_decompositions",
     "decompositions",
+    "dirichlet_by_operation",
     "fake_tensors",
     "from_pointers",
     "graph_module",
@@ -250,6 +253,21 @@ def untransformed() -> AbstractContextManager[Any]:
     leave = _FOUND[TRANSFORMS[0]]
     found: AbstractContextManager[Any] = leave() if leave else nullcontext()
     return found
+
+
+@contextmanager
+def dirichlet_by_operation() -> Iterator[None]:
+    """Let Dirichlet and Beta distributions draw by torch's operation, without the gradient whose function vmap refuses."""
+    name, operation = "_Dirichlet", getattr(torch, "_sample_dirichlet", None)
+    before = getattr(dirichlet, name, None)
+    if before is None or operation is None:
+        yield
+        return
+    setattr(dirichlet, name, SimpleNamespace(apply=operation))
+    try:
+        yield
+    finally:
+        setattr(dirichlet, name, before)
 
 
 def ignore_slow_batching() -> None:

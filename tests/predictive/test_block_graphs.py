@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Normal, Poisson
+from torch.distributions import Bernoulli, Beta, Binomial, Categorical, Dirichlet, Multinomial, Normal, Poisson
 
 from bnnzoo.engine import cores
 from bnnzoo.predictive import block_graphs, random_blocks
@@ -55,6 +55,36 @@ def two_sites(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
 FUNCTIONS: list[Function] = [normal, binary, counts, classes, two_sites]
 
 
+def successes(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    probs = network(theta, x).sigmoid()
+    drawn = Binomial(10, probs, validate_args=False).sample()
+    return {"y": drawn, "mean": 10 * probs, "variance": 10 * probs * (1 - probs)}
+
+
+def proportions(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    mean = network(theta, x).sigmoid()
+    drawn = Beta(8 * mean, 8 * (1 - mean), validate_args=False).sample()
+    return {"y": drawn, "mean": mean, "variance": mean * (1 - mean) / 9}
+
+
+def compositions(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    weights = torch.stack([network(theta, x), -network(theta, x), x[:, 0]], 1).exp()
+    total = weights.sum(1, keepdim=True)
+    mean = weights / total
+    drawn = Dirichlet(weights, validate_args=False).sample()
+    return {"y": drawn, "mean": mean, "variance": mean * (1 - mean) / (total + 1)}
+
+
+def tallies(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    probs = torch.stack([network(theta, x), -network(theta, x), x[:, 0]], 1).softmax(1)
+    drawn = Multinomial(5, probs, validate_args=False).sample()
+    return {"y": drawn, "mean": 5 * probs, "variance": 5 * probs * (1 - probs)}
+
+
+BATCHED: list[Function] = [successes, proportions, compositions, tallies]
+"""Draws of which torch has no rule for copies, or none that is right."""
+
+
 def arguments(dtype: torch.dtype, num_draws: int = 23) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     theta = torch.randn(num_draws, 5 * HIDDEN + 1, generator=generator, dtype=dtype)
@@ -90,6 +120,26 @@ def test_native_code_gives_the_numbers_of_torchs_operations(function: Function, 
         for name, values in eager.items():
             assert found[name].dtype == values.dtype
             np.testing.assert_allclose(found[name], values, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("function", BATCHED, ids=lambda function: function.__name__)
+def test_draws_of_all_copies_are_made_at_once_and_are_independent(function: Function, monkeypatch):
+    monkeypatch.setattr(random_blocks, "looped", lambda *_: pytest.fail("copies are drawn one after the other"))
+    monkeypatch.setattr(random_blocks, "MIN_TILES_TO_LOWER", 10**9)
+    theta, x = arguments(torch.float64, 1)
+    found = evaluate_random(function, theta.expand(2000, -1), (x,), len(x), Blocks(500, 16), 3)
+    score = (found["y"] - found["mean"]) / np.sqrt(found["variance"])
+    num_draws, cells = len(score), score[0].size
+    assert np.abs(score.mean(0)).max() < 4.5 / np.sqrt(num_draws)
+    kurtosis = (score**4).mean()
+    assert abs((score**2).mean() - 1) < 5 * np.sqrt((kurtosis - 1) / (num_draws * cells))
+
+
+@pytest.mark.parametrize("function", BATCHED, ids=lambda function: function.__name__)
+def test_graphs_of_such_draws_give_the_same_numbers(function: Function, monkeypatch):
+    eager, traced = (evaluated(function, monkeypatch, how=how) for how in ("eager", "traced"))
+    for name, values in eager.items():
+        np.testing.assert_allclose(traced[name], values, rtol=1e-11, atol=1e-11)
 
 
 def test_native_code_runs_where_it_pays(monkeypatch):

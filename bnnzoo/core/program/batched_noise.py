@@ -8,13 +8,26 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from bnnzoo.engine.torch_private import ignore_slow_batching
+from bnnzoo.engine.torch_private import dirichlet_by_operation, ignore_slow_batching
 
 __all__ = ["OutOfPlaceRandomness", "refuse_unsafe_warnings"]
 
 
 class OutOfPlaceRandomness(TorchFunctionMode):
-    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch."""
+    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch.
+
+    So are the draws of a Binomial, whose number of trials may be the same for all copies, a Multinomial, a Dirichlet and a Beta.
+    """
+
+    def __enter__(self) -> "OutOfPlaceRandomness":
+        self._dirichlet = dirichlet_by_operation()
+        self._dirichlet.__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._dirichlet.__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -27,6 +40,11 @@ class OutOfPlaceRandomness(TorchFunctionMode):
             return -torch.log1p(-uniform) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
         if func is Tensor.cauchy_:
             return _scaled_noise(torch.tan(torch.pi * (_like(torch.rand, args[0]) - 0.5)), *args[1:], **kwargs)
+        if func is Tensor.new and len(args) == 2:  # into which a Multinomial counts: one for each copy
+            return torch.zeros(args[1], dtype=args[0].dtype, device=args[0].device) + 0 * args[0].sum()
+        if func is torch.binomial:
+            count, probability, *others = args
+            args = (count + torch.zeros_like(probability), probability + torch.zeros_like(count), *others)
         return func(*args, **kwargs)
 
 
