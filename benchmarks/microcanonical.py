@@ -75,7 +75,7 @@ TABLES = {
     ),
     "bike": Table(
         _bike,
-        bz.DeepEnsemble(10, num_steps=4000, batch_size=512),
+        bz.DeepEnsemble(10, num_steps=60_000, batch_size=512),
         bz.MCLMC(num_chains=10, num_warmup=100, num_draws=100, steps_per_draw=200, energy_variance=0.05),
         {
             "random forest": (0.2440, None),
@@ -94,7 +94,7 @@ def standardised(rows: NDArray[np.floating], seed: int) -> bz.datasets.Split:
     return bz.datasets.Split(train[:, :-1], train[:, -1], test[:, :-1], test[:, -1]).standardized()
 
 
-def predicted(method: Any, activation: str, part: bz.datasets.Split, seed: int) -> tuple[xr.DataTree, float]:
+def predicted(method: Any, activation: Any, part: bz.datasets.Split, seed: int) -> tuple[xr.DataTree, float]:
     """Fit to the training part and predict the other; return the tree and the processor seconds."""
     net = bz.models.mlp(part.x_test.shape[1], HIDDEN, 2, activation=activation)
     model = bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.heteroscedastic_gaussian())
@@ -170,7 +170,8 @@ def score(table: str, folder: Path, seeds: Sequence[int]) -> None:
 
 def chains(table: str, folder: Path) -> None:
     """Write the log density by number of chains, with the standard deviation over random choices of chains of all seeds."""
-    random, found = np.random.default_rng(0), {}
+    random = np.random.default_rng(0)
+    found: dict[str, Any] = {}
     for name in ("DeepEnsemble", "MCLMC"):
         known = np.concatenate([np.load(path) for path in sorted(folder.glob(f"{table}_{name}_*.npy"))])
         found[name] = []

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from benchmarks.pairs import RESULTS
+from bnnzoo.zoo.budgets import table_methods
 from bnnzoo.zoo.catalogue import NAMES, STATISTICAL
 from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.zoo_commands import distance_text
@@ -19,7 +20,7 @@ from bnnzoo.zoo.zoo_commands import distance_text
 LARGEST = 100.0
 
 
-def draw(axes: Axes, cells: list[Cell]) -> None:
+def draw(axes: Axes, cells: list[Cell], title: str) -> None:
     """Draw a square for each card and method: pale at the Monte Carlo floor, dark a hundred times as far away."""
     measured: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
@@ -42,7 +43,7 @@ def draw(axes: Axes, cells: list[Cell]) -> None:
     axes.axhline(sum(card in STATISTICAL for card in cards) - 0.5, color="black", lw=0.8)
     axes.set_xticks(range(len(methods)), methods, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(cards)), cards, fontsize=8)
-    axes.set_title("Distance from the reference posterior, in Monte Carlo floors", fontsize=10)
+    axes.set_title(title, fontsize=10)
 
 
 def draw_costs(axes: Axes, cells: list[Cell]) -> None:
@@ -66,12 +67,14 @@ def draw_costs(axes: Axes, cells: list[Cell]) -> None:
     axes.legend(fontsize=7, frameon=False)
 
 
-known = read_cells(RESULTS / "zoo_table.json")
-rows = len({cell.card for cell in known})
-figure, (panel, costs) = plt.subplots(
-    2, 1, figsize=(11, 5 + 0.22 * rows), layout="constrained", height_ratios=(0.22 * rows + 1, 4)
+known, methods = read_cells(RESULTS / "zoo_table.json"), table_methods()
+own, others = ([cell for cell in known if (cell.method in methods) is is_own] for is_own in (True, False))
+heights = [0.22 * len({cell.card for cell in part}) + 1 for part in (own, others)]
+figure, (panel, costs, programs) = plt.subplots(
+    3, 1, figsize=(11, 6 + sum(heights)), layout="constrained", height_ratios=(heights[0], 4, heights[1])
 )
-draw(panel, known)
-draw_costs(costs, known)
+draw(panel, own, "Distance from the reference posterior, in Monte Carlo floors")
+draw_costs(costs, own)
+draw(programs, others, "Other programs")
 if sys.argv[1:] and __name__ == "__main__":
     figure.savefig(sys.argv[1], dpi=150)

@@ -4,8 +4,9 @@ Run: python -m benchmarks.peers.torch_methods REFERENCES OUT [card,card] [method
 
 These libraries take a trained network: Adam with a step of 0.01 and 4,000 full-batch steps on the log posterior, from torch's own
 starts. What has no default was fixed before a result was seen: five networks, dropout of 0.1 after each hidden layer, SWAG over
-the last half of training with an update every 20 steps, mean-field VI by Adam with a step of 0.01 and 20,000 steps, SGHMC with a
-step of 0.01 and 40,000 steps, of which the second half is kept.
+the last half of training with an update every 20 steps, mean-field VI by Adam with a step of 0.01 and 20,000 steps, Langevin
+dynamics by BAOA with a step of 0.02 and 40,000 steps, of which the second half is kept. (SGHMC with its default friction and a
+step of 0.01 ran away on linear regression.)
 """
 
 import copy
@@ -165,7 +166,7 @@ def by_swag(card, x, y):
     return Fitted(draws(lambda at: swag.eval_forward(at).view(100, len(at))), gradients=STEPS)
 
 
-def by_transform(build, steps, kept):
+def by_transform(build, steps, is_chain):
     """Return a method by posteriors, whose temperature is one over the number of rows, as its pages advise."""
 
     def fit(card, x, y):
@@ -178,17 +179,15 @@ def by_transform(build, steps, kept):
 
         params = {name: p.detach().clone() for name, p in net.named_parameters()}
         transform = build(per_row, 1 / len(x))
-        state = transform.init(params)
-        found = []
+        state, found = transform.init(params), []
         for step in range(steps):
             state, _ = transform.update(state, (x, y))
-            if kept(step):
+            if is_chain and step >= steps // 2 and step % (steps // 2 // NUM_DRAWS) == 0:
                 found.append(copy.deepcopy(state.params))
-        if not found:
-            found = [posteriors.vi.diag.sample(state) for _ in range(NUM_DRAWS)]
+        found = found or [posteriors.vi.diag.sample(state) for _ in range(NUM_DRAWS)]
         stacked = {name: torch.stack([each[name] for each in found]).detach() for name in params}
         run_all = torch.vmap(lambda theta, at: functional_call(net, theta, (at,))[:, 0], (0, None))
-        return Fitted(draws(lambda at: run_all(stacked, at)), len(found) != NUM_DRAWS or kept(steps - 20), steps)
+        return Fitted(draws(lambda at: run_all(stacked, at)), is_chain, steps)
 
     return fit
 
@@ -204,12 +203,12 @@ METHODS = {
             density, torchopt.adam(lr=STEP_SIZE), temperature=temperature
         ),
         20_000,
-        lambda step: False,
+        False,
     ),
-    "posteriors-sghmc": by_transform(
-        lambda density, temperature: posteriors.sgmcmc.sghmc.build(density, lr=STEP_SIZE, temperature=temperature),
+    "posteriors-langevin": by_transform(
+        lambda density, temperature: posteriors.sgmcmc.baoa.build(density, lr=0.02, temperature=temperature),
         40_000,
-        lambda step: step >= 20_000 and step % 20 == 0,
+        True,
     ),
 }
 

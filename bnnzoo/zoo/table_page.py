@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from statistics import median
 
+from bnnzoo.zoo.budgets import table_methods
 from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL
 from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.reference import referenced
@@ -45,10 +46,19 @@ def table_page(cells: Sequence[Cell]) -> str:
     True
     """
     fits = f"{len({(cell.card, cell.method) for cell in cells}):,} cells, {len(cells):,} fits."
-    grids = [f"## {title}\n\n{_grid(cells, value)}" for title, value in GRIDS.items()]
+    known = table_methods()
+    own, others = ([cell for cell in cells if (cell.method in known) is is_own] for is_own in (True, False))
     missing = [name for name in referenced() if name not in {cell.card for cell in cells}]
     not_run = f"Not run: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
-    parts = (INTRODUCTION, f"{fits} {not_run}".strip(), which_method(cells), _verdicts(cells), *grids, _reasons(cells))
+    parts = (
+        INTRODUCTION,
+        f"{fits} {not_run}".strip(),
+        which_method(own),
+        _verdicts(own),
+        *(f"## {title}\n\n{_grid(own, value)}" for title, value in GRIDS.items()),
+        *([f"## Other programs\n\n{_transposed(others)}"] if others else ()),
+        _reasons(cells),
+    )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -119,6 +129,23 @@ def _verdicts(cells: Sequence[Cell]) -> str:
     return f"{text}\n\nNumbers of fits; a point estimate is in none of the columns but the last.\n\n{_markdown(lines)}"
 
 
+def _transposed(cells: Sequence[Cell]) -> str:
+    """Return distances with a line for each method and a column for each card: programs are many, their cards few.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    """
+    rows = table_rows(
+        cells, lambda seeds: _written(seeds, _distance) + (", off" if any(each.off for each in seeds) else "")
+    )
+    (_, *methods), *lines = rows
+    header = ["method", *(f"`{card}`" for card, *_ in lines)]
+    return "Distances in floors.\n\n" + _markdown(
+        [header, *([f"`{method}`", *(line[place] for line in lines)] for place, method in enumerate(methods, 1))]
+    )
+
+
 def _reasons(cells: Sequence[Cell]) -> str:
     """Return why cells have no result, each reason once with its cards."""
     places: dict[tuple[str, str], list[str]] = {}
@@ -130,17 +157,25 @@ def _reasons(cells: Sequence[Cell]) -> str:
 
 
 def _grid(cells: Sequence[Cell], value: Callable[[Cell], float | None]) -> str:
-    def written(seeds: Sequence[Cell]) -> str:
-        found = [number for cell in seeds if (number := value(cell)) is not None]
-        if not found:
-            return "-"
-        middle = f"{median(found):.3g}"
-        return middle if len(found) == 1 else f"{middle} ({min(found):.3g} to {max(found):.3g})"
-
-    header, *rows = table_rows(cells, written)
+    header, *rows = table_rows(cells, lambda seeds: _written(seeds, value))
     return _markdown(
         [["card", *(f"`{name}`" for name in header[1:])], *([f"`{card}`", *values] for card, *values in rows)]
     )
+
+
+def _written(seeds: Sequence[Cell], value: Callable[[Cell], float | None]) -> str:
+    """Return the median over seeds and, in brackets, the range.
+
+    Parameters
+    ----------
+    seeds : sequence of Cell
+    value : callable
+    """
+    found = [number for cell in seeds if (number := value(cell)) is not None]
+    if not found:
+        return "-"
+    middle = f"{median(found):.3g}"
+    return middle if len(found) == 1 else f"{middle} ({min(found):.3g} to {max(found):.3g})"
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

@@ -62,6 +62,18 @@ def test_seeds_stand_in_one_cell_as_median_and_range() -> None:
     assert "| `cubic` | 1.04 (0.9 to 1.2) |" in table_page(seeds)
 
 
+def test_other_programs_have_a_table_of_their_own() -> None:
+    cells = [
+        cell("cubic", "nuts", distance=1.04),
+        cell("cubic", "theirs", distance=1.2, off=False),
+        cell("two-moons", "theirs", distance=7.0, off=True),
+    ]
+    own, others = table_page(cells).split("## Other programs")
+    assert "`theirs`" not in own and "| method | `cubic` | `two-moons` |" in others
+    assert "| `theirs` | 1.2 | 7, off |" in others
+    assert "Other programs" not in table_page(cells[:1])
+
+
 def test_verdicts_are_counted() -> None:
     verdicts = [
         (False, ()),
