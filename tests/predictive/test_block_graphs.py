@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Beta, Binomial, Categorical, Dirichlet, Multinomial, Normal, Poisson
 
+from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness
 from bnnzoo.engine import cores
 from bnnzoo.predictive import block_graphs, random_blocks
 from bnnzoo.predictive.block_graphs import block_graph
@@ -133,6 +134,14 @@ def test_draws_of_all_copies_are_made_at_once_and_are_independent(function: Func
     assert np.abs(score.mean(0)).max() < 4.5 / np.sqrt(num_draws)
     kurtosis = (score**4).mean()
     assert abs((score**2).mean() - 1) < 5 * np.sqrt((kurtosis - 1) / (num_draws * cells))
+
+
+def test_what_a_model_makes_of_its_own_tensors_stays_as_it_is():
+    with OutOfPlaceRandomness():
+        x = torch.full((3,), torch.nan)
+        assert x.new([2.0, 3.0]).tolist() == [2.0, 3.0] and x.new(torch.Size([2, 4])).shape == (2, 4)
+        assert torch.tensor([1, 2]).new([4, 5]).tolist() == [4, 5]
+        assert torch.binomial(count=torch.tensor(3.0), prob=torch.tensor(1.0)) == 3
 
 
 @pytest.mark.parametrize("function", BATCHED, ids=lambda function: function.__name__)

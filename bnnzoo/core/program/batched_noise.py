@@ -14,9 +14,10 @@ __all__ = ["OutOfPlaceRandomness", "refuse_unsafe_warnings"]
 
 
 class OutOfPlaceRandomness(TorchFunctionMode):
-    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch.
+    """Let torch's distributions draw by operations that vmap can batch.
 
-    So are the draws of a Binomial, whose number of trials may be the same for all copies, a Multinomial, a Dirichlet and a Beta.
+    Most draw by ``torch.empty(...).normal_()`` and its kin; a Binomial whose trials are the same for all copies, a Multinomial, a
+    Dirichlet and a Beta each have a way of their own.
     """
 
     def __enter__(self) -> "OutOfPlaceRandomness":
@@ -40,9 +41,10 @@ class OutOfPlaceRandomness(TorchFunctionMode):
             return -torch.log1p(-uniform) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
         if func is Tensor.cauchy_:
             return _scaled_noise(torch.tan(torch.pi * (_like(torch.rand, args[0]) - 0.5)), *args[1:], **kwargs)
-        if func is Tensor.new and len(args) == 2:  # into which a Multinomial counts: one for each copy
+        if func is Tensor.new and isinstance(args[-1], torch.Size) and not args[0].is_floating_point():
+            # into which a Multinomial counts classes: one for each copy
             return torch.zeros(args[1], dtype=args[0].dtype, device=args[0].device) + 0 * args[0].sum()
-        if func is torch.binomial:
+        if func is torch.binomial and len(args) > 1:
             count, probability, *others = args
             args = (count + torch.zeros_like(probability), probability + torch.zeros_like(count), *others)
         return func(*args, **kwargs)
