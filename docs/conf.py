@@ -69,6 +69,7 @@ warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {m
 EXAMPLES = [
     "methods/plot_swap_methods.py",
     "methods/plot_raw_units.py",
+    "methods/plot_network_verdict.py",
     "methods/plot_arviz_on_every_method.py",
     "methods/plot_compare_posteriors.py",
     "methods/plot_zoo.py",

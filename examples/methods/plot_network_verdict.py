@@ -22,7 +22,7 @@ import bnnzoo as bz
 card = bz.zoo.load("cubic")
 data, model = card.data(), card.model()
 methods = {
-    "NUTS": bz.NUTS(),
+    "MAMS": bz.MAMS(),
     "SGHMC": bz.SGHMC(),
     "FullRankVI": bz.FullRankVI(),
     "MeanFieldVI": bz.MeanFieldVI(),
@@ -63,7 +63,9 @@ for axes, (name, tree) in zip(panels, trees.items(), strict=True):
     axes.set(title=f"{name}{', warned' if said[name] else ''}", xlabel="x")
 
 # %%
-# The exact sampler is quiet. The Gaussians are at the data or too narrow beyond them, and say that they are off where the data
-# are; beyond the data nothing is compared, since there only an exact sampler knows what the posterior is.
+# The exact sampler is right and has nothing to say. The chains of ``SGHMC`` have not met: its draws are near, but worth few
+# independent ones. The approximations are off where the data are, and say so, each with the observation at which it is off most.
+# Beyond the data VI is far too sure of itself, and Laplace too wide, but there nothing is compared: what the posterior is where
+# there are no data, only an exact sampler knows.
 
 plt.show()
