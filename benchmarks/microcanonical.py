@@ -155,17 +155,16 @@ def score(table: str, folder: Path, seeds: Sequence[int]) -> None:
     floor = float(np.sqrt(np.mean((line - part.y_test) ** 2)))
     methods = {"DeepEnsemble": chosen.ensemble, "MCLMC": replace(chosen.chains, init=chosen.ensemble)}
     runs = known.get("runs", [])
-    for seed, (name, method) in ((seed, each) for seed in seeds for each in methods.items()):
-        if any((run["seed"], run["method"]) == (seed, name) for run in runs):
+    for (name, method), seed in ((each, seed) for each in methods.items() for seed in seeds):
+        if any((run["seed"], run["settings"]) == (seed, repr(method)) for run in runs):
             continue
         tree, seconds = predicted(method, known["activation"], part, seed)
-        run = {"method": name, "seed": seed, **scores(tree, part.y_test), "seconds": seconds}
+        run = {"method": name, "seed": seed, **scores(tree, part.y_test), "seconds": seconds, "settings": repr(method)}
         runs.append(run)
-        print(run, flush=True)
+        print({key: value for key, value in run.items() if key != "settings"}, flush=True)
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / f"{table}_{name}_{seed}.npy", by_chain(tree))
-        settings = {each: repr(method) for each, method in methods.items()}
-        note(table, runs=runs, settings=settings, linear=floor, published=chosen.published)
+        note(table, runs=runs, linear=floor, published=chosen.published)
 
 
 def chains(table: str, folder: Path) -> None:
