@@ -170,15 +170,13 @@ def score(table: str, folder: Path, seeds: Sequence[int]) -> None:
 def chains(table: str, folder: Path) -> None:
     """Write the log density by number of chains, with the standard deviation over random choices of chains of all seeds."""
     random = np.random.default_rng(0)
-    found: dict[str, Any] = {}
-    for name in ("DeepEnsemble", "MCLMC"):
-        known = np.concatenate([np.load(path) for path in sorted(folder.glob(f"{table}_{name}_*.npy"))])
-        found[name] = []
-        for number in (each for each in NUMBERS if each <= len(known)):
-            picked = [random.choice(len(known), number, replace=False) for _ in range(REPEATS)]
-            values = [float(np.mean(logsumexp(known[each], axis=0) - np.log(number))) for each in picked]
-            found[name].append({"chains": number, "log density": np.mean(values), "sd": np.std(values)})
-        print(name, found[name])
+    known = np.concatenate([np.load(path) for path in sorted(folder.glob(f"{table}_MCLMC_*.npy"))])
+    found = []
+    for number in (each for each in NUMBERS if each <= len(known)):
+        picked = [random.choice(len(known), number, replace=False) for _ in range(REPEATS)]
+        values = [float(np.mean(logsumexp(known[each], axis=0) - np.log(number))) for each in picked]
+        found.append({"chains": number, "log density": float(np.mean(values)), "sd": float(np.std(values))})
+    print(found)
     note(table, chains=found)
 
 

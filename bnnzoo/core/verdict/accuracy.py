@@ -21,7 +21,7 @@ from bnnzoo.core.verdict.importance import (
     shift_by_weights,
 )
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
-from bnnzoo.core.verdict.quantities import Quantities, quantities_of
+from bnnzoo.core.verdict.quantities import Quantities, quantities_of, weights_vary
 from bnnzoo.core.verdict.short_chains import FEW_CHAINS, Moved, moves, shift_by_chains
 
 __all__ = [
@@ -118,14 +118,18 @@ def none_if_it_fails[**P, T](judge: Callable[P, T | None]) -> Callable[P, T | No
 def _of_functions(posterior: Posterior, quantities: Quantities) -> Accuracy | None:
     """Judge an approximation to the posterior of a network by what it says of the training rows.
 
-    Draws of a linearised model need not fit the data where the network bends, and chains start near its mode.
+    Draws of a linearised model need not fit the data where the network bends, and chains start near its mode. Scales of the
+    prior that stand at their most probable values are left there: the rest is judged given these.
     """
     theta = draws_together(posterior, NUM_DRAWS)
-    if len(theta) < FEW_CHAINS or not bool((theta.std(0) > 0).all()):
+    if len(theta) < FEW_CHAINS or not weights_vary(posterior.density, theta):
         return None
     own = quantities.own(theta)
-    if not bool((own.std(0) > 0).any()):  # of a model that predicts given its data
+    varying = own.std(0) > 0
+    if not bool(varying.any()):  # of a model that predicts given its data
         return None
+    if not bool((theta.std(0) > 0).all()):
+        quantities, own = quantities.chosen(varying), own[:, varying]
     drawn = alike(theta)
     shrunk = NEAR_MODE if getattr(posterior, "linearize_at", None) is not None else 1.0
     trouble = trouble_by_chains(quantities, own, moves(posterior.density, drawn, shrunk))

@@ -51,6 +51,16 @@ class Quantities:
     names: tuple[str, ...]
     resolution: Tensor
 
+    def chosen(self, which: Tensor) -> "Quantities":
+        """Return some of the D numbers, those where ``which[D]`` is true."""
+        names = tuple(name for name, is_chosen in zip(self.names, which.tolist(), strict=True) if is_chosen)
+        return Quantities(
+            lambda theta: self.own(theta)[:, which],
+            lambda theta: self.exact(theta)[:, which],
+            names,
+            self.resolution[which],
+        )
+
 
 def quantities_of(posterior: Posterior) -> Quantities | None:
     """Return what of a posterior is compared; None where it is too large, or a network's functions cannot be had in a batch.
@@ -112,6 +122,12 @@ def site_values(density: LogDensity, theta: Tensor, weights: bool = True) -> Ten
     values = density.constrain(theta)
     chosen = [values[site.name].reshape(len(theta), -1) for site in density.sites if weights or not site.is_weight]
     return torch.cat([theta[:, :0], *chosen], 1).cpu().double()
+
+
+def weights_vary(density: LogDensity, theta: Tensor) -> bool:
+    """Tell whether all weights of networks differ between ``theta[S, P]``, where a method may leave some at their mode."""
+    values = density.constrain(theta)
+    return all(bool((values[site.name].std(0) > 0).all()) for site in density.sites if site.is_weight)
 
 
 def _functions(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
 NUM_TRAJECTORIES = 18  # after half as many, chains have not reached the tail of a hierarchy's scale
 MOST_TRAJECTORIES = 72
+STILL = 1e-12  # standard deviation of parameters that have none
 LENGTH = 1.5  # of a trajectory, in standard deviations of the approximation
 LARGEST_STEP, SMALL_STEP, MAX_LEAPS = 0.8, 1.2, 8
 LOW, HIGH, FACTOR_BELOW, FACTOR_ABOVE = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
@@ -120,7 +121,16 @@ def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]
 
 
 def _root(theta: Tensor) -> Tensor:
-    """Return a root ``[P, P]`` of the covariance of draws; of their variances alone, if there are not many times as many."""
+    """Return a root ``[P, P]`` of the covariance of draws; of their variances alone, if there are not many times as many.
+
+    Parameters that are the same in all draws hardly move.
+    """
+    moving = theta.std(0) > 0
+    if not bool(moving.all()):
+        root = (STILL * torch.ones_like(theta[0])).diag()
+        places = moving.nonzero()[:, 0]
+        root[places[:, None], places] = _root(theta[:, moving])
+        return root
     covariance = torch.atleast_2d(torch.cov(theta.mT))
     if len(theta) > 4 * theta.shape[1]:
         root, failed = torch.linalg.cholesky_ex(covariance)

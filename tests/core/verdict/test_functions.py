@@ -18,6 +18,7 @@ from bnnzoo.core.verdict.quantities import Quantities, quantities_of
 from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
 from bnnzoo.inference import (
     FullRankVI,
+    HierarchicalLaplace,
     KFACLaplace,
     Laplace,
     LastLayerLaplace,
@@ -59,6 +60,26 @@ def test_an_approximation_that_is_off_says_at_which_observation(method: bz.core.
 def test_one_that_is_exact_is_quiet(method: bz.core.method.Method) -> None:
     """Without hidden units and with known noise the posterior is Gaussian."""
     assert said(method) == []
+
+
+def of_scales_at_their_mode(model: bz.core.types.Model, *data: Tensor) -> bool:
+    """Return whether the fit says that it is off."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posterior = bz.fit(model, HierarchicalLaplace(), *data, seed=0, progress=False)
+    spread = posterior.draws(100)[0].std(0)
+    assert bool((spread == 0).any()) and bool((spread > 0).any())
+    return any(issubclass(each.category, ParetoKWarning) for each in caught)
+
+
+def test_given_scales_of_the_prior_at_their_mode_the_posterior_of_a_line_is_gaussian() -> None:
+    line = bz.models.supervised(bz.models.mlp(1, ()), bz.priors.layerwise(), likelihoods.gaussian(scale=NOISE))
+    assert not of_scales_at_their_mode(line, *rows())
+
+
+def test_given_scales_of_the_prior_at_their_mode_a_network_is_off_and_says_so() -> None:
+    card = bz.zoo.load("neal-binary")
+    assert of_scales_at_their_mode(card.model(), *map(torch.as_tensor, card.data().train.values()))
 
 
 @pytest.mark.parametrize("method", [LastLayerLaplace(), MCDropout(rate=0.1)], ids=lambda each: type(each).__name__)
