@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet, Distribution, Gamma, Normal, Uniform
 
-from bnnzoo.engine.lowered import Specialized
+from bnnzoo.engine.lowered import Lowered, Specialized
 from bnnzoo.predictive import random_blocks as module
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import Arrays, Blocks
@@ -77,10 +77,20 @@ def test_equal_distributions_are_drawn_from_independently(x, distribution, monke
 
 
 def test_operations_that_torchs_compiler_would_merge_are_not_compiled_by_it(x, monkeypatch):
-    monkeypatch.setattr("bnnzoo.engine.lowered.COMPILE_SECONDS", 0.0)
-    monkeypatch.setattr(Specialized, "compiled", lambda self, inputs: pytest.fail("compiled"))
-    found = block_graph(draws_of(dirichlet, dirichlet), (torch.zeros(16, 3), x[:8]), 1000)
-    assert found is None or found.draws_from_generator
+    specialize = Lowered.specialize
+
+    def worth_compiling(*args: Any) -> Specialized:
+        found = specialize(*args)
+        found.worth_compiling_after = 10
+        return found
+
+    monkeypatch.setattr(Lowered, "specialize", worth_compiling)
+    monkeypatch.setattr(Specialized, "compiled", lambda *_: pytest.fail("compiled"))
+    args = (torch.zeros(16, 3), x[:8])
+    with pytest.raises(pytest.fail.Exception, match="compiled"):
+        block_graph(draws_of(normal), args, 1000)
+    found = block_graph(draws_of(dirichlet, dirichlet), args, 1000)
+    assert found is not None and found.draws_from_generator
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
