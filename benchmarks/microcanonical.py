@@ -4,7 +4,7 @@ Eighty percent of the rows are for training; inputs and target are standardised 
 units, a noise scale that depends on the inputs and the prior N(0, 1), as in the published runs. Seconds are processor time of fit
 and predictions.
 
-Run: python -m benchmarks.microcanonical choose TABLE                   (scores the candidates on a fifth of the training part)
+Run: python -m benchmarks.microcanonical choose TABLE                   (the activation, on a fifth of the training part)
      python -m benchmarks.microcanonical score TABLE FOLDER [seed ...]  (both methods; FOLDER keeps the densities of each chain)
      python -m benchmarks.microcanonical chains TABLE FOLDER            (log density by number of chains)
 
@@ -14,13 +14,12 @@ TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA.
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -30,7 +29,9 @@ from sklearn.model_selection import train_test_split
 
 import bnnzoo as bz
 from benchmarks.pairs import RESULTS, processor_seconds, write
+from benchmarks.peers.rows import rows_of
 
+DATA = Path(os.environ.get("BNNZOO_DATA", "."))
 HIDDEN = (16, 16, 16, 16)
 ACTIVATIONS = ("relu", "tanh")
 NUMBERS = (1, 2, 5, 10, 20, 30, 50)
@@ -42,8 +43,6 @@ class Table(NamedTuple):
 
     Attributes
     ----------
-    read : callable
-        Returns the rows, with the target last, from the folder of data.
     ensemble : DeepEnsemble
     chains : MCLMC
         Its chains start from the members.
@@ -51,30 +50,18 @@ class Table(NamedTuple):
         Root mean squared error and negative log density of scikit-learn-contrib's bde (2026) and others on the same split.
     """
 
-    read: Callable[[Path], NDArray[np.floating]]
     ensemble: bz.DeepEnsemble
     chains: bz.MCLMC
     published: dict[str, tuple[float, float | None]]
 
 
-def _airfoil(folder: Path) -> NDArray[np.floating]:
-    return np.loadtxt(folder / "airfoil.csv", delimiter=",", skiprows=1)
-
-
-def _bike(folder: Path) -> NDArray[np.floating]:
-    hours = pd.read_csv(folder / "bike" / "hour.csv")
-    return hours.drop(columns=["casual", "registered", "instant", "dteday"]).to_numpy(float)
-
-
 TABLES = {
     "airfoil": Table(
-        _airfoil,
         bz.DeepEnsemble(8, num_steps=4000),
         bz.MCLMC(num_chains=8, num_warmup=500, num_draws=125, steps_per_draw=2500, energy_variance=0.05),
         {"deep ensemble": (0.365, 0.176), "microcanonical ensemble": (0.1215, -0.913)},
     ),
     "bike": Table(
-        _bike,
         bz.DeepEnsemble(10, num_steps=60_000, batch_size=512),
         bz.MCLMC(num_chains=10, num_warmup=100, num_draws=100, steps_per_draw=200, energy_variance=0.05),
         {
@@ -136,12 +123,11 @@ def note(table: str, **found: Any) -> None:
 
 
 def choose(table: str) -> None:
-    """Score the candidates on a fifth of the training part: the activation by the ensemble, then the chains."""
-    chosen, folder = TABLES[table], Path(os.environ["BNNZOO_DATA"])
-    train, _ = train_test_split(chosen.read(folder), test_size=0.2, random_state=0)
+    """Choose the activation with which the ensemble best predicts a fifth of the training part."""
+    train, _ = train_test_split(rows_of(table, DATA), test_size=0.2, random_state=0)
     part, found = standardised(train, seed=1), {}
     for activation in ACTIVATIONS:
-        tree, seconds = predicted(chosen.ensemble, activation, part, 0)
+        tree, seconds = predicted(TABLES[table].ensemble, activation, part, 0)
         found[activation] = scores(tree, part.y_test) | {"seconds": seconds}
         print(activation, found[activation], flush=True)
     note(table, choice=found, activation=min(found, key=lambda each: found[each]["nll"]))
@@ -150,7 +136,7 @@ def choose(table: str) -> None:
 def score(table: str, folder: Path, seeds: Sequence[int]) -> None:
     """Score both methods on the test rows with each seed that has no score yet."""
     chosen, known = TABLES[table], read(table)
-    part = standardised(chosen.read(Path(os.environ["BNNZOO_DATA"])), seed=0)
+    part = standardised(rows_of(table, DATA), seed=0)
     line = LinearRegression().fit(part.x_train, part.y_train).predict(part.x_test)
     floor = float(np.sqrt(np.mean((line - part.y_test) ** 2)))
     methods = {"DeepEnsemble": chosen.ensemble, "MCLMC": replace(chosen.chains, init=chosen.ensemble)}
@@ -162,15 +148,16 @@ def score(table: str, folder: Path, seeds: Sequence[int]) -> None:
         run = {"method": name, "seed": seed, **scores(tree, part.y_test), "seconds": seconds, "settings": repr(method)}
         runs.append(run)
         print({key: value for key, value in run.items() if key != "settings"}, flush=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / f"{table}_{name}_{seed}.npy", by_chain(tree))
+        if name == "MCLMC":
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / f"{table}_{seed}.npy", by_chain(tree))
         note(table, runs=runs, linear=floor, published=chosen.published)
 
 
 def chains(table: str, folder: Path) -> None:
     """Write the log density by number of chains, with the standard deviation over random choices of chains of all seeds."""
     random = np.random.default_rng(0)
-    known = np.concatenate([np.load(path) for path in sorted(folder.glob(f"{table}_MCLMC_*.npy"))])
+    known = np.concatenate([np.load(path) for path in sorted(folder.glob(f"{table}_*.npy"))])
     found = []
     for number in (each for each in NUMBERS if each <= len(known)):
         picked = [random.choice(len(known), number, replace=False) for _ in range(REPEATS)]

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from benchmarks.pairs import RESULTS
-from bnnzoo.zoo.budgets import table_methods
 from bnnzoo.zoo.catalogue import NAMES, STATISTICAL
 from bnnzoo.zoo.cells import Cell, read_cells
+from bnnzoo.zoo.table import own_and_others
 from bnnzoo.zoo.zoo_commands import distance_text
 
 LARGEST = 100.0
@@ -67,8 +67,7 @@ def draw_costs(axes: Axes, cells: list[Cell]) -> None:
     axes.legend(fontsize=7, frameon=False)
 
 
-known, methods = read_cells(RESULTS / "zoo_table.json"), table_methods()
-own, others = ([cell for cell in known if (cell.method in methods) is is_own] for is_own in (True, False))
+own, others = own_and_others(read_cells(RESULTS / "zoo_table.json"))
 heights = [0.22 * len({cell.card for cell in part}) + 1 for part in (own, others)]
 figure, (panel, costs, programs) = plt.subplots(
     3, 1, figsize=(11, 6 + sum(heights)), layout="constrained", height_ratios=(heights[0], 4, heights[1])

@@ -13,20 +13,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import train_test_split
 from stochtree import BARTModel
 
+from benchmarks.peers.rows import FILES, rows_of
+
 SEEDS = range(5)
-
-
-def tables(folder):
-    """Return the rows of both tables, with the target last."""
-    hours = pd.read_csv(folder / "bike" / "hour.csv").drop(columns=["casual", "registered", "instant", "dteday"])
-    return {"airfoil": pd.read_csv(folder / "airfoil.csv").to_numpy(float), "bike": hours.to_numpy(float)}
 
 
 def boosting(train, test, seed):
@@ -46,8 +41,8 @@ def bart(train, test, seed):
 def main(folder, out):
     """Write the scores and print them."""
     found = {}
-    for name, rows in tables(folder).items():
-        train, test = train_test_split(rows, test_size=0.2, random_state=0)
+    for name in FILES:
+        train, test = train_test_split(rows_of(name, folder), test_size=0.2, random_state=0)
         centre, scale = train.mean(0), train.std(0)
         train, test = (train - centre) / scale, (test - centre) / scale
         for method, run in {"gradient boosting": boosting, "BART": bart}.items():

@@ -34,10 +34,10 @@ __all__ = [
     "LoweringWarning",
     "Missing",
     "OpOverload",
+    "batchable_dirichlet",
     "can_decompose",
     "core_decompositions",
     "decompositions",
-    "dirichlet_by_operation",
     "fake_tensors",
     "from_pointers",
     "graph_module",
@@ -92,8 +92,11 @@ LAZY_GRAPHS = (
 )
 """What saves time only."""
 
-TRANSFORMS = ("torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",)
-"""What predictions inside a model that is batched or differentiated need."""
+TRANSFORMS = (
+    "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
+    "torch.distributions.dirichlet:_Dirichlet",
+)
+"""What predictions inside a model that is batched or differentiated need, and Dirichlet draws of many copies at once."""
 
 COMPILER = (
     "torch._inductor:config",
@@ -256,18 +259,28 @@ def untransformed() -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def dirichlet_by_operation() -> Iterator[None]:
-    """Let Dirichlet and Beta distributions draw by torch's operation, without the gradient whose function vmap refuses."""
-    name, operation = "_Dirichlet", getattr(torch, "_sample_dirichlet", None)
-    before = getattr(dirichlet, name, None)
-    if before is None or operation is None:
+def batchable_dirichlet() -> Iterator[None]:
+    """Let Dirichlet and Beta distributions draw by an operation that vmap knows, where no gradient is asked of the draw.
+
+    Where contexts of two threads overlap, the first to end restores torch's own function, which vmap then refuses in the other.
+    """
+    with_gradient = _FOUND[TRANSFORMS[1]]
+    if with_gradient is None:
         yield
         return
-    setattr(dirichlet, name, SimpleNamespace(apply=operation))
+
+    def apply(concentration: Tensor) -> Tensor:
+        needs_gradient = torch.is_grad_enabled() and concentration.requires_grad
+        draw = with_gradient.apply if needs_gradient else torch.ops.aten._sample_dirichlet
+        found: Tensor = draw(concentration)
+        return found
+
+    name = TRANSFORMS[1].partition(":")[2]
+    setattr(dirichlet, name, SimpleNamespace(apply=apply))
     try:
         yield
     finally:
-        setattr(dirichlet, name, before)
+        setattr(dirichlet, name, with_gradient)
 
 
 def ignore_slow_batching() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.fx import GraphModule
 
-from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
+from bnnzoo.core.program.batched_noise import batchable_draws, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine import pytree
@@ -64,11 +64,11 @@ def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> B
     """
 
     def single(*args: Any) -> dict[Any, Tensor]:
-        with OutOfPlaceRandomness():
+        with batchable_draws():
             return function(*args)
 
     def batched(*args: Any) -> dict[Any, Tensor]:
-        with OutOfPlaceRandomness():
+        with batchable_draws():
             return vmapped(function, len(args) - 1, "different")(*args)
 
     device = args[0].device

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
+from bnnzoo.core.program.batched_noise import batchable_draws, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated, reseed
 from bnnzoo.core.program.turns import aside
@@ -203,7 +203,7 @@ def _eager(
 
 def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[Any, Tensor]:
     try:
-        with warnings.catch_warnings(), OutOfPlaceRandomness():
+        with warnings.catch_warnings(), batchable_draws():
             refuse_unsafe_warnings()
             return vmapped(function, len(inputs), "different")(theta, *inputs)
     except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap

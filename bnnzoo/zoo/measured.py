@@ -74,12 +74,9 @@ def is_off(tree: xr.DataTree, card: Card) -> bool:
     small = SMALL_PROBABILITY if "class_id" in values.dims else 0.0
     known = np.hypot(exact["sd"], small)
     error = ERRORS * np.hypot(mcse_mean, exact["mcse_mean"])
-    if (
-        num_draws(values) >= MIN_EFFECTIVE and (error > known).any()
-    ):  # as after a chain that ran away: errors hide anything
-        return True
+    ran_away = num_draws(values) >= MIN_EFFECTIVE and bool((error > known).any())  # errors that hide any difference
     ratio, ratio_error = np.hypot(sd, small) / known, ERRORS * np.hypot(mcse_sd, exact["mcse_sd"]) / known
-    return bool(
+    return ran_away or bool(
         (abs(mean - exact["mean"]) - error > OFF_MEAN * known).any()
         or (ratio - ratio_error > OFF_RATIO).any()
         or (ratio + ratio_error < 1 / OFF_RATIO).any()

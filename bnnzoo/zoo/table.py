@@ -16,7 +16,7 @@ from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.measured import measured
 from bnnzoo.zoo.reference import referenced
 
-__all__ = ["enter", "fill_table", "table_rows"]
+__all__ = ["enter", "fill_table", "own_and_others", "table_rows"]
 
 QUICK = 60.0
 """Processor seconds of a fit that is run with every seed; slower ones are run with the first."""
@@ -121,6 +121,23 @@ def enter(path: Path, tree: xr.DataTree, card: Card, method: str, folder: Path |
     cells = {_place(each): each for each in read_cells(path)} | {_place(cell): cell}
     write_cells(cells.values(), path)
     return cell
+
+
+def own_and_others(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Return the cells of the methods that the table runs, and those of other programs.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+
+    Examples
+    --------
+    >>> cells = [Cell(card="cubic", method=name, version=1, seed=0) for name in ("nuts", "theirs")]
+    >>> [[cell.method for cell in part] for part in own_and_others(cells)]
+    [['nuts'], ['theirs']]
+    """
+    known = table_methods()
+    return [cell for cell in cells if cell.method in known], [cell for cell in cells if cell.method not in known]
 
 
 def table_rows(cells: Sequence[Cell], text: Callable[[Sequence[Cell]], str]) -> list[list[str]]:

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from statistics import median
 
-from bnnzoo.zoo.budgets import table_methods
 from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL
 from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.reference import referenced
-from bnnzoo.zoo.table import table_rows
+from bnnzoo.zoo.table import own_and_others, table_rows
 
 __all__ = ["table_page", "which_method"]
 
@@ -46,8 +45,7 @@ def table_page(cells: Sequence[Cell]) -> str:
     True
     """
     fits = f"{len({(cell.card, cell.method) for cell in cells}):,} cells, {len(cells):,} fits."
-    known = table_methods()
-    own, others = ([cell for cell in cells if (cell.method in known) is is_own] for is_own in (True, False))
+    own, others = own_and_others(cells)
     missing = [name for name in referenced() if name not in {cell.card for cell in cells}]
     not_run = f"Not run: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
     parts = (
@@ -56,7 +54,7 @@ def table_page(cells: Sequence[Cell]) -> str:
         which_method(own),
         _verdicts(own),
         *(f"## {title}\n\n{_grid(own, value)}" for title, value in GRIDS.items()),
-        *([f"## Other programs\n\n{_transposed(others)}"] if others else ()),
+        _programs(others) if others else "",
         _reasons(cells),
     )
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -129,21 +127,14 @@ def _verdicts(cells: Sequence[Cell]) -> str:
     return f"{text}\n\nNumbers of fits; a point estimate is in none of the columns but the last.\n\n{_markdown(lines)}"
 
 
-def _transposed(cells: Sequence[Cell]) -> str:
-    """Return distances with a line for each method and a column for each card: programs are many, their cards few.
+def _programs(cells: Sequence[Cell]) -> str:
+    """Return the distances of other programs with a line for each, since they are many and their cards few."""
 
-    Parameters
-    ----------
-    cells : sequence of Cell
-    """
-    rows = table_rows(
-        cells, lambda seeds: _written(seeds, _distance) + (", off" if any(each.off for each in seeds) else "")
-    )
-    (_, *methods), *lines = rows
-    header = ["method", *(f"`{card}`" for card, *_ in lines)]
-    return "Distances in floors.\n\n" + _markdown(
-        [header, *([f"`{method}`", *(line[place] for line in lines)] for place, method in enumerate(methods, 1))]
-    )
+    def written(seeds: Sequence[Cell]) -> str:
+        return _written(seeds, _distance) + (", off" if any(cell.off for cell in seeds) else "")
+
+    by_method = [list(line) for line in zip(*table_rows(cells, written), strict=True)]
+    return f"## Other programs\n\nDistances in floors.\n\n{_markdown(_in_code('method', by_method))}"
 
 
 def _reasons(cells: Sequence[Cell]) -> str:
@@ -157,20 +148,17 @@ def _reasons(cells: Sequence[Cell]) -> str:
 
 
 def _grid(cells: Sequence[Cell], value: Callable[[Cell], float | None]) -> str:
-    header, *rows = table_rows(cells, lambda seeds: _written(seeds, value))
-    return _markdown(
-        [["card", *(f"`{name}`" for name in header[1:])], *([f"`{card}`", *values] for card, *values in rows)]
-    )
+    return _markdown(_in_code("card", table_rows(cells, lambda seeds: _written(seeds, value))))
+
+
+def _in_code(corner: str, rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return rows whose header and first column are names of cards and methods, in type of code."""
+    (_, *header), *lines = rows
+    return [[corner, *(f"`{name}`" for name in header)], *([f"`{name}`", *values] for name, *values in lines)]
 
 
 def _written(seeds: Sequence[Cell], value: Callable[[Cell], float | None]) -> str:
-    """Return the median over seeds and, in brackets, the range.
-
-    Parameters
-    ----------
-    seeds : sequence of Cell
-    value : callable
-    """
+    """Return the median over seeds and, in brackets, the range."""
     found = [number for cell in seeds if (number := value(cell)) is not None]
     if not found:
         return "-"

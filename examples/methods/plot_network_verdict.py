@@ -20,7 +20,7 @@ import bnnzoo as bz
 # methods as they are usually typed, one of which is exact.
 
 card = bz.zoo.load("cubic")
-data, model = card.data(), card.model()
+data = card.data()
 methods = {
     "MAMS": bz.MAMS(),
     "SGHMC": bz.SGHMC(),

@@ -7,10 +7,22 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Beta, Binomial, Categorical, Dirichlet, Multinomial, Normal, Poisson
+from torch.distributions import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
+    Dirichlet,
+    Distribution,
+    Multinomial,
+    Normal,
+    Poisson,
+    dirichlet,
+)
 
-from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness
+from bnnzoo.core.program.batched_noise import batchable_draws
 from bnnzoo.engine import cores
+from bnnzoo.engine.torch_private import batchable_dirichlet
 from bnnzoo.predictive import block_graphs, random_blocks
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import Arrays, Blocks, Results, tiles_of
@@ -137,15 +149,28 @@ def test_draws_of_all_copies_are_made_at_once_and_are_independent(function: Func
 
 
 def test_what_a_model_makes_of_its_own_tensors_stays_as_it_is():
-    with OutOfPlaceRandomness():
+    with batchable_draws():
         x = torch.full((3,), torch.nan)
         assert x.new([2.0, 3.0]).tolist() == [2.0, 3.0] and x.new(torch.Size([2, 4])).shape == (2, 4)
         assert torch.tensor([1, 2]).new([4, 5]).tolist() == [4, 5]
         assert torch.binomial(count=torch.tensor(3.0), prob=torch.tensor(1.0)) == 3
+        concentration = torch.ones(2, requires_grad=True)
+        assert Dirichlet(concentration).rsample().requires_grad and not Dirichlet(concentration).sample().requires_grad
+
+
+def test_contexts_of_two_threads_that_overlap_leave_torch_as_it_was():
+    before, first, second = dirichlet._Dirichlet, batchable_dirichlet(), batchable_dirichlet()
+    first.__enter__()
+    with second:
+        first.__exit__(None, None, None)
+    assert dirichlet._Dirichlet is before
 
 
 @pytest.mark.parametrize("function", BATCHED, ids=lambda function: function.__name__)
 def test_graphs_of_such_draws_give_the_same_numbers(function: Function, monkeypatch):
+    monkeypatch.setattr(Distribution, "_validate_args", False)  # of the parts of a Multinomial, as within a model
+    theta, x = arguments(torch.float64)
+    assert block_graph(function, (theta[:8], x[:16]), 2) is not None
     eager, traced = (evaluated(function, monkeypatch, how=how) for how in ("eager", "traced"))
     for name, values in eager.items():
         np.testing.assert_allclose(traced[name], values, rtol=1e-11, atol=1e-11)

@@ -1,34 +1,31 @@
 """Random numbers under ``vmap``: drawn out of place, or refused where torch would batch a sampler wrongly."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from bnnzoo.engine.torch_private import dirichlet_by_operation, ignore_slow_batching
+from bnnzoo.engine.torch_private import batchable_dirichlet, ignore_slow_batching
 
-__all__ = ["OutOfPlaceRandomness", "refuse_unsafe_warnings"]
+__all__ = ["batchable_draws", "refuse_unsafe_warnings"]
 
 
-class OutOfPlaceRandomness(TorchFunctionMode):
-    """Let torch's distributions draw by operations that vmap can batch.
+@contextmanager
+def batchable_draws() -> Iterator[None]:
+    """Let torch's distributions draw by operations that vmap can batch."""
+    with batchable_dirichlet(), _OutOfPlace():
+        yield
 
-    Most draw by ``torch.empty(...).normal_()`` and its kin; a Binomial whose trials are the same for all copies, a Multinomial, a
-    Dirichlet and a Beta each have a way of their own.
+
+class _OutOfPlace(TorchFunctionMode):
+    """Turn draws into what vmap can batch, such as ``torch.empty(...).normal_()``, by which most are made.
+
+    A Binomial may have the same trials for all copies, and a Multinomial counts into a new tensor.
     """
-
-    def __enter__(self) -> "OutOfPlaceRandomness":
-        self._dirichlet = dirichlet_by_operation()
-        self._dirichlet.__enter__()
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._dirichlet.__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -11,7 +11,7 @@ from torch.func import vjp, vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.prior_terms import not_drawn_from_prior, prior_and_rest
 from bnnzoo.core.model.replay import default_dtype
-from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
+from bnnzoo.core.program.batched_noise import batchable_draws, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import isolated
@@ -151,7 +151,7 @@ def _drawn(density: LogDensity, seed: int, num: int) -> Tensor:
 
     places = torch.empty(num, 0, dtype=density.dtype, device=density.device)
     try:
-        with isolated(seed, density.device), warnings.catch_warnings(), OutOfPlaceRandomness():
+        with isolated(seed, density.device), warnings.catch_warnings(), batchable_draws():
             refuse_unsafe_warnings()
             found: Tensor = vmap(one, randomness="different")(places)
             return found
