@@ -38,6 +38,7 @@ __all__ = [
     "can_decompose",
     "core_decompositions",
     "decompositions",
+    "draws_from_gamma",
     "fake_tensors",
     "from_pointers",
     "graph_module",
@@ -95,8 +96,9 @@ LAZY_GRAPHS = (
 TRANSFORMS = (
     "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
     "torch.distributions.dirichlet:_Dirichlet",
+    "torch:_standard_gamma",
 )
-"""What predictions inside a model that is batched or differentiated need, and Dirichlet draws of many copies at once."""
+"""What predictions inside a model that is batched or differentiated need, and gamma and Dirichlet draws of many copies."""
 
 COMPILER = (
     "torch._inductor:config",
@@ -273,7 +275,7 @@ def batchable_dirichlet() -> Iterator[None]:
         needs_gradient = torch.is_grad_enabled() and concentration.requires_grad
         draw = with_gradient.apply if needs_gradient else torch.ops.aten._sample_dirichlet
         found: Tensor = draw(concentration)
-        return found
+        return found.masked_fill(concentration.isnan().any(-1, keepdim=True), torch.nan)  # torch draws equal parts
 
     name = TRANSFORMS[1].partition(":")[2]
     setattr(dirichlet, name, SimpleNamespace(apply=apply))
@@ -281,6 +283,11 @@ def batchable_dirichlet() -> Iterator[None]:
         yield
     finally:
         setattr(dirichlet, name, with_gradient)
+
+
+def draws_from_gamma(func: Any) -> bool:
+    """Tell whether a function is the one by which torch draws from gamma distributions."""
+    return func is _FOUND[TRANSFORMS[2]]
 
 
 def ignore_slow_batching() -> None:

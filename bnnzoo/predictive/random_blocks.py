@@ -208,4 +208,5 @@ def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict
             return vmapped(function, len(inputs), "different")(theta, *inputs)
     except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap
         reseed(stream, theta.device)
-        return looped(function)(theta, *inputs)
+        with batchable_draws():
+            return looped(function)(theta, *inputs)

@@ -69,6 +69,43 @@ def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str, tmp
     assert (tree["log_likelihood"]["y"].isnull() == fails).all()
 
 
+@pytest.mark.parametrize("is_native", [None, True, False], ids=["Python", "native", "torch"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        FAMILIES["gamma"],
+        FAMILIES["negative binomial"],
+        lambda rate: dist.StudentT(rate, torch.zeros_like(rate), torch.ones_like(rate)),
+        lambda rate: dist.Beta(rate, torch.ones_like(rate)),
+        lambda rate: dist.Binomial(3.0, probs=rate / 5),
+    ],
+    ids=["gamma", "negative binomial", "Student t", "beta", "binomial"],
+)
+def test_draws_from_parameters_that_are_nan_are_nan(
+    family: Callable[[Tensor], dist.TorchDistribution], is_native: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing raises there: torch draws numbers from a gamma or beta distribution without parameters."""
+    monkeypatch.setattr(random_blocks, "MIN_TILES_TO_LOWER", 10**9 if is_native is None else 1)
+    monkeypatch.setattr(block_graphs, "NATIVE_FROM", 0.0 if is_native else 1e9)
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 0.1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", family((1 + x - z).sqrt()), obs=y)
+
+    y = (
+        torch.full((6,), 0.5)
+        if isinstance(family(torch.ones(1)), dist.Beta | dist.Gamma | dist.StudentT)
+        else torch.ones(6)
+    )
+    x = torch.linspace(0, 1, 6)
+    posterior = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=5, num_draws=3), x, y, progress=False)
+    posterior = dataclasses.replace(posterior, theta=LOST[..., None])
+    tree = bz.predict(posterior, x)
+    fails = LOST.numpy()[..., None] > 1 + x.numpy()
+    assert fails.any() and (tree["predictions"]["y"].isnull() == fails).all()
+
+
 @pytest.mark.parametrize("native_from", [0.0, 1e9], ids=["native", "torch"])
 @pytest.mark.parametrize("keep", [None, ("predictions",)], ids=["all", "draws"])
 @pytest.mark.parametrize("name", ["Poisson", "Bernoulli", "categorical", "normal"])

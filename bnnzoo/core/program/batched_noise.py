@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from bnnzoo.engine.torch_private import batchable_dirichlet, ignore_slow_batching
+from bnnzoo.engine.torch_private import batchable_dirichlet, draws_from_gamma, ignore_slow_batching
 
 __all__ = ["batchable_draws", "refuse_unsafe_warnings"]
 
 
 @contextmanager
 def batchable_draws() -> Iterator[None]:
-    """Let torch's distributions draw by operations that vmap can batch."""
+    """Let torch's distributions draw by operations that vmap can batch, and from a parameter that is NaN draw NaN."""
     with batchable_dirichlet(), _OutOfPlace():
         yield
 
@@ -38,6 +38,8 @@ class _OutOfPlace(TorchFunctionMode):
             return -torch.log1p(-uniform) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
         if func is Tensor.cauchy_:
             return _scaled_noise(torch.tan(torch.pi * (_like(torch.rand, args[0]) - 0.5)), *args[1:], **kwargs)
+        if draws_from_gamma(func):
+            return func(*args, **kwargs).masked_fill(args[0].isnan(), torch.nan)  # torch draws nought
         if func is Tensor.new and isinstance(args[-1], torch.Size) and not args[0].is_floating_point():
             # into which a Multinomial counts classes: one for each copy
             return torch.zeros(args[1], dtype=args[0].dtype, device=args[0].device) + 0 * args[0].sum()
