@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import dirichlet
 from torch.fx import Graph, GraphModule
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ __all__ = [
     "LoweringWarning",
     "Missing",
     "OpOverload",
+    "angles_drawn_by",
     "batchable_dirichlet",
     "can_decompose",
     "core_decompositions",
@@ -97,8 +97,9 @@ TRANSFORMS = (
     "torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",
     "torch.distributions.dirichlet:_Dirichlet",
     "torch:_standard_gamma",
+    "torch.distributions.von_mises:_rejection_sample",
 )
-"""What predictions inside a model that is batched or differentiated need, and gamma and Dirichlet draws of many copies."""
+"""What predictions inside a model that is batched or differentiated need, and draws of many copies."""
 
 COMPILER = (
     "torch._inductor:config",
@@ -262,14 +263,8 @@ def untransformed() -> AbstractContextManager[Any]:
 
 @contextmanager
 def batchable_dirichlet() -> Iterator[None]:
-    """Let Dirichlet and Beta distributions draw by an operation that vmap knows, where no gradient is asked of the draw.
-
-    Where contexts of two threads overlap, the first to end restores torch's own function, which vmap then refuses in the other.
-    """
+    """Let Dirichlet and Beta distributions draw by an operation that vmap knows, where no gradient is asked of the draw."""
     with_gradient = _FOUND[TRANSFORMS[1]]
-    if with_gradient is None:
-        yield
-        return
 
     def apply(concentration: Tensor) -> Tensor:
         needs_gradient = torch.is_grad_enabled() and concentration.requires_grad
@@ -277,12 +272,31 @@ def batchable_dirichlet() -> Iterator[None]:
         found: Tensor = draw(concentration)
         return found.masked_fill(concentration.isnan().any(-1, keepdim=True), torch.nan)  # torch draws equal parts
 
-    name = TRANSFORMS[1].partition(":")[2]
-    setattr(dirichlet, name, SimpleNamespace(apply=apply))
+    with _replaced(TRANSFORMS[1], SimpleNamespace(apply=apply)):
+        yield
+
+
+def angles_drawn_by(draw: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> AbstractContextManager[None]:
+    """Let von Mises distributions draw by a function of location, concentration, a constant of theirs, and an empty result."""
+    return _replaced(TRANSFORMS[3], draw)
+
+
+@contextmanager
+def _replaced(name: str, substitute: Any) -> Iterator[None]:
+    """Let another function or class be a private part of torch, unless the installed torch has none.
+
+    Where contexts of two threads overlap, the first to end restores torch's own, which vmap then refuses in the other.
+    """
+    own = _FOUND[name]
+    if own is None:
+        yield
+        return
+    module, _, path = name.partition(":")
+    setattr(import_module(module), path, substitute)
     try:
         yield
     finally:
-        setattr(dirichlet, name, with_gradient)
+        setattr(import_module(module), path, own)
 
 
 def draws_from_gamma(func: Any) -> bool:

@@ -188,10 +188,9 @@ def draw_blocks(
         From :func:`rows_together`.
     """
     rows = min(num_rows, together) if splits else num_rows
-    draws = (MAX_ON_GPU if theta.is_cuda else MAX_RANDOM_ELEMENTS) // largest_tensor(
-        function, theta, data, rows, num_rows
-    )
-    return Blocks(max(1, draws), rows if splits else None)
+    with batchable_draws():
+        largest = largest_tensor(function, theta, data, rows, num_rows)
+    return Blocks(max(1, (MAX_ON_GPU if theta.is_cuda else MAX_RANDOM_ELEMENTS) // largest), rows if splits else None)
 
 
 def _eager(

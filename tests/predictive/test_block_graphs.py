@@ -17,6 +17,7 @@ from torch.distributions import (
     Multinomial,
     Normal,
     Poisson,
+    VonMises,
     dirichlet,
 )
 
@@ -94,7 +95,18 @@ def tallies(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
     return {"y": drawn, "mean": 5 * probs, "variance": 5 * probs * (1 - probs)}
 
 
-BATCHED: list[Function] = [successes, proportions, compositions, tallies]
+def angles(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    loc, concentration = 3 * network(theta, x), x[:, 0].exp()
+    turn = VonMises(loc, concentration, validate_args=False).sample() - loc
+    length = torch.special.i1e(concentration) / torch.special.i0e(concentration)
+    return {
+        "y": torch.stack([turn.cos(), turn.sin()], 1),
+        "mean": torch.stack([length, 0 * length], 1),
+        "variance": torch.stack([1 - length / concentration - length**2, length / concentration], 1),
+    }
+
+
+BATCHED: list[Function] = [successes, proportions, compositions, tallies, angles]
 """Draws of which torch has no rule for copies, or none that is right."""
 
 

@@ -78,8 +78,9 @@ def test_predictions_are_nan_at_draws_where_a_factorisation_fails(name: str, tmp
         lambda rate: dist.StudentT(rate, torch.zeros_like(rate), torch.ones_like(rate)),
         lambda rate: dist.Beta(rate, torch.ones_like(rate)),
         lambda rate: dist.Binomial(3.0, probs=rate / 5),
+        lambda rate: dist.VonMises(torch.zeros_like(rate), rate),
     ],
-    ids=["gamma", "negative binomial", "Student t", "beta", "binomial"],
+    ids=["gamma", "negative binomial", "Student t", "beta", "binomial", "von Mises"],
 )
 def test_draws_from_parameters_that_are_nan_are_nan(
     family: Callable[[Tensor], dist.TorchDistribution], is_native: bool | None, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +96,7 @@ def test_draws_from_parameters_that_are_nan_are_nan(
 
     y = (
         torch.full((6,), 0.5)
-        if isinstance(family(torch.ones(1)), dist.Beta | dist.Gamma | dist.StudentT)
+        if isinstance(family(torch.ones(1)), dist.Beta | dist.Gamma | dist.StudentT | dist.VonMises)
         else torch.ones(6)
     )
     x = torch.linspace(0, 1, 6)
