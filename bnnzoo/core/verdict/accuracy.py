@@ -42,6 +42,7 @@ MIN_SIGNIFICANCE = 2.0  # in standard errors, and more where the largest of many
 MAX_FAILED = 0.05  # of draws at which the model cannot be evaluated
 DRAWS_A_SLOPE = 10  # at least, for the slopes to be known
 NEAR_MODE = 0.3  # of the way from a mode to draws of a linearised model
+STUCK = "short chains that start at its draws do not move, so little probability lies there"
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,8 @@ def trouble_by_chains(
             shift = Shift(shift.mean, errors[0], shift.log_sd, errors[1])
         return shift, shift
 
-    return _by_short_chains(quantities, chains, judged)[0]
+    trouble, moving = _by_short_chains(quantities, chains, judged)
+    return trouble if moving or trouble is not None else STUCK
 
 
 def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:

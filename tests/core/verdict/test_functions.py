@@ -17,6 +17,7 @@ from bnnzoo.core.verdict.importance import WeightedDraws
 from bnnzoo.core.verdict.quantities import Quantities, quantities_of
 from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
 from bnnzoo.inference import (
+    DiagonalLaplace,
     FullRankVI,
     HierarchicalLaplace,
     KFACLaplace,
@@ -42,10 +43,10 @@ def network(*hidden: int) -> bz.core.types.Model:
     return bz.models.supervised(bz.models.mlp(1, hidden), bz.priors.fan_in(2.0), likelihoods.gaussian(scale=NOISE))
 
 
-def said(method: bz.core.method.Method, *hidden: int) -> list[str]:
+def said(method: bz.core.method.Method, *hidden: int, model: bz.core.types.Model | None = None) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        bz.fit(network(*hidden), method, *rows(), seed=0, progress=False)
+        bz.fit(model or network(*hidden), method, *rows(), seed=0, progress=False)
     return [str(each.message) for each in caught if issubclass(each.category, ParetoKWarning)]
 
 
@@ -60,6 +61,13 @@ def test_an_approximation_that_is_off_says_at_which_observation(method: bz.core.
 def test_one_that_is_exact_is_quiet(method: bz.core.method.Method) -> None:
     """Without hidden units and with known noise the posterior is Gaussian."""
     assert said(method) == []
+
+
+def test_one_whose_draws_are_so_far_off_that_chains_cannot_move_says_so() -> None:
+    """At its mode some weights are zero, where a Laplace prior has no curvature: their standard deviations are 1e13."""
+    sparse = bz.models.supervised(bz.models.mlp(1, (5,)), bz.priors.laplace(0.3), likelihoods.gaussian(scale=NOISE))
+    (sentence,) = said(DiagonalLaplace(), model=sparse)
+    assert "short chains that start at its draws do not move, so little probability lies there" in sentence
 
 
 def of_scales_at_their_mode(model: bz.core.types.Model, *data: Tensor) -> bool:
