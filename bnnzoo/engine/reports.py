@@ -124,11 +124,12 @@ class EngineLog:
 
 
 class Stopwatch:
-    """Adds up the seconds of tracing and compiling, and notes how what was prepared runs."""
+    """Adds up the seconds of tracing and compiling, and notes how what was prepared runs, and why not otherwise."""
 
     def __init__(self) -> None:
         self.tracing = self.compiling = 0.0
         self.engine: Engine | None = None
+        self.reasons: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -139,7 +140,7 @@ class Stopwatch:
         """Return how something ran for so many seconds in all; None if nobody said."""
         if self.engine is None:
             return None
-        return EngineReport(self.engine, (), self.tracing, self.compiling, max(seconds - self.seconds, 0.0))
+        return EngineReport(self.engine, self.reasons, self.tracing, self.compiling, max(seconds - self.seconds, 0.0))
 
 
 _watch: ContextVar[Stopwatch | None] = ContextVar("_watch", default=None)
@@ -179,10 +180,10 @@ def preparing(phase: Literal["tracing", "compiling"]) -> Iterator[None]:
         _watch.reset(token)
 
 
-def ran_as(engine: Engine) -> None:
-    """Note for the stopwatch, if there is one, how the loop runs that was prepared last."""
+def ran_as(engine: Engine, reasons: tuple[str, ...] = ()) -> None:
+    """Note for the stopwatch, if there is one, how the loop runs that was prepared last, and why not otherwise."""
     if (watch := _watch.get()) is not None:
-        watch.engine = engine
+        watch.engine, watch.reasons = engine, tuple(dict.fromkeys((*watch.reasons, *reasons)))
 
 
 def joined_reports(reports: Sequence[EngineReport]) -> EngineReport:

@@ -14,6 +14,7 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.chunks import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Chunk
+from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
@@ -47,6 +48,8 @@ class NativeMembers:
         Members that train at a time. Default: one for each core that this process may use.
     compiles : bool
         False to run the traced graphs.
+    log : EngineLog, optional
+        Takes down why the loop cannot be compiled.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class NativeMembers:
         same_rows: bool,
         num_threads: int | None = None,
         compiles: bool = True,
+        log: EngineLog | None = None,
     ) -> None:
         self._run, self.num_members = run, len(run.start)
         self.num_threads = min(num_threads or num_cores(), self.num_members)
@@ -67,7 +71,7 @@ class NativeMembers:
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
         key = (run.optimiser, layout, inner.words)
-        self.chunk = Chunk(going, body, example, plans[0], key, "cpp" if compiles else False)
+        self.chunk = Chunk(going, body, example, plans[0], key, "cpp" if compiles else False, log)
         self._plans = [self.chunk.pack_fixed(plan) for plan in plans]
         memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.chunk.pack(example)]
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_members)]

@@ -6,6 +6,7 @@ from torch.func import grad_and_value
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.chunks import Inner, compiled_or_none, inner_graph, kinds_of
+from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
 from bnnzoo.inference.optimise.observers import SeesChunks, StepProgress
@@ -21,7 +22,9 @@ MAX_FLOPS = 50_000_000
 share them among cores."""
 
 
-def native_members(run: Run, first: Given, same_rows: bool, *, is_asked: bool = False) -> NativeMembers | None:
+def native_members(
+    run: Run, first: Given, same_rows: bool, log: EngineLog, *, is_asked: bool = False
+) -> NativeMembers | None:
     """Return members that train in native code, or None where that does not pay, unless it is asked for, or cannot be done.
 
     Parameters
@@ -32,21 +35,23 @@ def native_members(run: Run, first: Given, same_rows: bool, *, is_asked: bool = 
         What the first step is given.
     same_rows : bool
         Whether every step sees the same rows.
+    log : EngineLog
+        Takes down why it cannot be done.
     is_asked : bool
         Whether native code was asked for, whatever pays.
     """
     first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
     possible = run.start.device.type == "cpu" and (is_asked or len(run.start) <= MAX_MEMBERS)
-    inner = member_gradient(run, first) if possible else None
+    inner = member_gradient(run, first, log) if possible else None
     if inner is None or (inner.flops > MAX_FLOPS and not is_asked):
         return None
-    return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
+    return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows, log=log), log)
 
 
-def member_gradient(run: Run, first: Given) -> Inner | None:
+def member_gradient(run: Run, first: Given, log: EngineLog | None = None) -> Inner | None:
     """Return ``(params[Q], scalars, constants, noise, rows) -> (objective [], gradient [Q])`` of one member as a graph.
 
-    None where members depend on each other, or where it cannot be traced.
+    None where members depend on each other, or where it cannot be traced: ``log`` takes down why.
     """
     objective = run.objective
     if not isinstance(objective, MemberObjective):
@@ -67,7 +72,8 @@ def member_gradient(run: Run, first: Given) -> Inner | None:
 
     tensors = [run.start[0], *(leaves[i] for i in places)]
     found: Inner | None = run.shared(
-        ("gradient of a member", kinds_of(tensors)), lambda: inner_graph(value_and_grad, tensors, counts_flops=True)
+        ("gradient of a member", kinds_of(tensors)),
+        lambda: inner_graph(value_and_grad, tensors, counts_flops=True, log=log),
     )
     return found
 

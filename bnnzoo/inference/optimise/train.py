@@ -1,5 +1,6 @@
 """The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
+import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -12,9 +13,11 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.settings import check_settings
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
+from bnnzoo.engine.cpp.toolchain import NoCompiler
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import ENGINES, Lowered
-from bnnzoo.engine.reports import ran_as
+from bnnzoo.engine.reports import EngineLog, ran_as
+from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
 from bnnzoo.inference.optimise.native_training import native_members, trained_natively
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective
@@ -121,20 +124,27 @@ def train(
     run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name, shared)
     steps = Steps(source, noise, streams.shared)
     context.progress.start("Compiling", 1)
-    native = None
+    native, log = None, EngineLog()
     pays = context.engine == "auto" and over_all_fits(num_steps) >= NATIVE_PAYS_FROM
     if (pays or context.engine == "native") and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
-        native = native_members(run, steps.first, same_rows, is_asked=context.engine == "native")
+        native = native_members(run, steps.first, same_rows, log, is_asked=context.engine == "native")
     if native is None:
+        reasons = log.report().reasons
+        if any(NoCompiler.__name__ in reason for reason in reasons):
+            warnings.warn(
+                f"Training runs as traced graphs, several times slower: {'; '.join(reasons)}.",
+                LoweringWarning,
+                stacklevel=2,
+            )
         one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
-        return _trained_in_batch(run, one_step, steps)
+        return _trained_in_batch(run, one_step, steps, reasons)
     ran_as("native")
     return trained_natively(native, run, steps)
 
 
-def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps) -> Trained:
-    """Train all members in one batch: one call from Python a step."""
+def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps, reasons: tuple[str, ...]) -> Trained:
+    """Train all members in one batch: one call from Python a step, for such reasons."""
     constants, observe = run.constants, run.observe
     show: StepProgress | None = None
     params, state, good = run.start, run.optimiser.start(run.start), run.start
@@ -149,7 +159,7 @@ def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps) -> Trained:
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
                 specialized = one_step.specialize(*arguments, num_calls=run.num_steps)
-                ran_as(ENGINES[specialized.how])
+                ran_as(ENGINES[specialized.how], reasons)
                 step = specialized.flat
                 show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
             before = params

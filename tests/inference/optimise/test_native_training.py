@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -20,6 +21,9 @@ from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.engine import cores
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.chunks import Inner, inner_graph
+from bnnzoo.engine.cpp import toolchain
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
 from bnnzoo.inference.optimise.feed import Feed
@@ -60,7 +64,7 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
     def run(*args: Any, compiles: bool = True, num_threads: int = 2, budget: int = 7, **settings) -> Any:
         made: list[NativeMembers] = []
 
-        def make(run: Run, first: Given, same_rows: bool, **_: bool) -> NativeMembers:
+        def make(run: Run, first: Given, same_rows: bool, log: EngineLog, **_: bool) -> NativeMembers:
             inner = member_gradient(run, first)
             assert inner is not None
             made.append(NativeMembers(run, inner, first, same_rows, num_threads, compiles))
@@ -329,13 +333,13 @@ def test_large_steps_stay_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = torch.eye(3, dtype=torch.float64)
     run, first = a_run(MemberObjective(lambda params, inputs: -(matrix @ params[:, None] ** 2).sum()))
     compiled = []
-    monkeypatch.setattr(native_training, "compiled_or_none", lambda inner, make: compiled.append(inner))
-    native_training.native_members(run, first, True)
+    monkeypatch.setattr(native_training, "compiled_or_none", lambda inner, make, log: compiled.append(inner))
+    native_training.native_members(run, first, True, EngineLog())
     assert len(compiled) == 1
     monkeypatch.setattr(native_training, "MAX_FLOPS", 1)
-    native_training.native_members(run, first, True)
+    native_training.native_members(run, first, True, EngineLog())
     assert len(compiled) == 1
-    native_training.native_members(run, first, True, is_asked=True)
+    native_training.native_members(run, first, True, EngineLog(), is_asked=True)
     assert len(compiled) == 2
 
 
@@ -351,7 +355,29 @@ def test_what_cannot_be_written_in_native_code_stays_in_the_batch() -> None:
         return -params.sort().values[1:].square().sum()
 
     run, first = a_run(MemberObjective(objective))
-    assert native_training.native_members(run, first, True) is None
+    log = EngineLog()
+    assert native_training.native_members(run, first, True, log) is None
+    assert any("sort" in reason for reason in log.report().reasons), log.report().reasons
+
+
+def test_training_without_a_compiler_says_so_and_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It took several times as long, in silence."""
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    toolchain.compiler.cache_clear()
+    method = bz.MAP(num_steps=450, polish_steps=0)
+    try:
+        with pytest.warns(
+            LoweringWarning,
+            match=r"^Training runs as traced graphs, several times slower: native code: NoCompiler: /bin/false",
+        ):
+            found = bz.fit(
+                TARGET.model, method, *(each[3:] for each in TARGET.data), progress=False
+            )  # of a size of its own
+    finally:
+        toolchain.compiler.cache_clear()
+    engine = found.info.engine
+    assert engine.engine == "graph" and engine.fell_back and engine.reasons[0].startswith("native code: NoCompiler")
 
 
 @pytest.mark.slow
