@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.model.terms import first_failure, moments_of, pointwise_of
+from bnnzoo.core.program.statements import impossible_parameters, of_impossible_parameter
 from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.core.reading.outcomes import not_observed
 from bnnzoo.core.reading.reading import conformed
@@ -34,6 +36,9 @@ __all__ = ["Rows", "as_fitted", "as_groups", "new_data", "refuse_all_lost", "row
 
 FEW_DRAWS = 64
 """Draws whose factors are evaluated together."""
+
+OTHER_DRAWS = 10
+"""Draws at which a parameter that is not allowed at the first is looked at again: it may be the draw's fault."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,7 @@ class Rows:
                 raise ValueError(
                     f"With this data the model has no site {absent[0]!r}, which it had when it was fitted."
                 )
+            _refuse_impossible_parameters(density, theta, data, nodes)
             moments = moments_of(nodes, density.observed)
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
             whole = values_of(density, nodes)
@@ -109,6 +115,21 @@ class Rows:
         """Return a group with the index of the rows, if they came with one, along ``obs_id``."""
         index = row_labels(self.raw, self.num_rows) if group.sizes.get("obs_id") == self.num_rows else None
         return group if index is None else group.assign_coords(obs_id=index)
+
+
+def _refuse_impossible_parameters(density: LogDensity, theta: Tensor, data: Data, nodes: Mapping[str, Node]) -> None:
+    """Refuse rows at which a distribution has a parameter that it does not allow, such as a negative scale, at every draw tried.
+
+    Validation is off while a model is evaluated, and torch draws numbers from such a distribution.
+    """
+    for name in density.observed:
+        for parameter, where in impossible_parameters(nodes[name]["fn"]).items():
+            others = theta[1 :: max(1, len(theta) // OTHER_DRAWS)]
+            for each in others:
+                found = impossible_parameters(nodes_or_nan(density, each, *data)[name]["fn"]).get(parameter)
+                where = where & (torch.zeros_like(where) if found is None else found)
+            if bool(where.any()):
+                raise of_impossible_parameter(name, nodes[name]["fn"], parameter, where)
 
 
 def _rows_without_values(density: LogDensity, batch: Data) -> str:

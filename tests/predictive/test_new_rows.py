@@ -13,7 +13,7 @@ from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.core.program.sites import ModelWarning
+from bnnzoo.core.program.sites import ModelError, ModelWarning
 
 X = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)
 
@@ -42,6 +42,56 @@ def test_a_plate_of_fixed_size_is_refused_for_another_number_of_rows() -> None:
     ):
         bz.predict(posterior, X[:1])
     assert bz.predict(posterior, X + 1.0)["predictions"].sizes["obs_id"] == 20
+
+
+COUNTS = torch.full((20,), 8.0, dtype=torch.float64)
+
+
+def successes(x: Tensor, n: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Binomial(n, logits=w * x), obs=y)
+
+
+def noise_is_known(x: Tensor, sd: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(w * x, sd), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "sentence"),
+    [
+        (successes, 2.5, r"a total_count of 2\.5 in row 3, which Binomial does not allow: its constraint is Integer"),
+        (successes, -2.0, r"a total_count of -2 in row 3, which Binomial"),
+        (
+            noise_is_known,
+            -0.5,
+            r"a scale of -0\.5 in row 3, which Normal does not allow: its constraint is GreaterThan",
+        ),
+    ],
+)
+def test_parameters_that_a_distribution_does_not_allow_are_refused(model, value: float, sentence: str) -> None:
+    """Numbers were drawn, of 2.5 trials from 0.5 to 2.5."""
+    density = build_density(model, X, COUNTS, COUNTS)
+    posterior = Draws(density, FitInfo("mcmc"), torch.linspace(-1, 1, 50, dtype=torch.float64).reshape(1, 50, 1))
+    wrong = COUNTS.clone()
+    wrong[3] = value
+    with pytest.raises(ModelError, match=rf"^Site 'y' has {sentence}"):
+        bz.predict(posterior, X, wrong)
+    assert bool(bz.predict(posterior, X, COUNTS)["predictions"]["y"].notnull().all())
+
+
+def test_parameters_that_some_draws_do_not_allow_lose_no_prediction() -> None:
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        sd = pyro.sample("sd", dist.Normal(1.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x, sd), obs=y)
+
+    density = build_density(model, X, X)
+    draws = torch.linspace(-0.5, 2.0, 12, dtype=torch.float64).reshape(1, 12, 1)
+    tree = bz.predict(Draws(density, FitInfo("mcmc"), draws), X)
+    assert tree["predictions"]["y"].shape == (1, 12, 20)
 
 
 def test_latent_values_of_the_fitted_rows_are_pointed_out_for_others() -> None:

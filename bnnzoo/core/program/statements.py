@@ -6,10 +6,20 @@ from contextlib import suppress
 from typing import Any
 
 from pyro.distributions import Distribution
+from torch import Tensor
+from torch.distributions import constraints
 
 from bnnzoo.core.program.sites import ModelError, innermost
 
-__all__ = ["explained", "of_impossible_value", "of_name_taken_twice", "of_overwriting", "refuse_statement"]
+__all__ = [
+    "explained",
+    "impossible_parameters",
+    "of_impossible_parameter",
+    "of_impossible_value",
+    "of_name_taken_twice",
+    "of_overwriting",
+    "refuse_statement",
+]
 
 OVERWRITTEN = "modified by an inplace operation"
 
@@ -83,9 +93,65 @@ def of_impossible_value(messages: Iterable[dict[str, Any]]) -> ModelError | None
             hint = " (labels count from 0)" if distribution.support.is_discrete else ""
             return ModelError(
                 f"Site {name!r} observes {said}{where}, which {type(innermost(distribution)).__name__} does not allow: its "
-                f"support is {distribution.support}. Correct the observation{hint}, or choose another distribution."
+                f"support is {_at(distribution.support, place)}. Correct the observation{hint}, or choose another distribution."
             )
     return None
+
+
+def impossible_parameters(distribution: Any) -> dict[str, Tensor]:
+    """Return where a parameter of a distribution, by name, is a number that it does not allow; zero and NaN may be rounding.
+
+    Examples
+    --------
+    >>> counts = torch.distributions.Binomial(torch.tensor([8.0, 2.5, -1.0]), probs=0.5, validate_args=False)
+    >>> {name: where.tolist() for name, where in impossible_parameters(counts).items()}
+    {'total_count': [False, True, True]}
+    """
+    inside, found = innermost(distribution), {}
+    try:
+        allowed = inside.arg_constraints
+    except NotImplementedError:  # of a distribution of the user's own
+        return {}
+    for name, constraint in allowed.items():
+        value = vars(inside).get(name)
+        if not isinstance(value, Tensor) or constraint.event_dim or constraints.is_dependent(constraint):
+            continue
+        where = ~constraint.check(value) & value.isfinite() & (value != 0)
+        if bool(where.any()):
+            found[name] = where
+    return found
+
+
+def of_impossible_parameter(site: str, distribution: Any, name: str, where: Tensor) -> ModelError:
+    """Return which number in which row is none that a distribution allows.
+
+    Parameters
+    ----------
+    site : str
+    distribution : pyro distribution
+    name : str
+        Of the parameter.
+    where : Tensor
+        True where it is not allowed.
+    """
+    found, place = innermost(distribution), tuple(where.nonzero()[0].tolist())
+    row = f" in row {', '.join(map(str, place))}" if place else ""
+    return ModelError(
+        f"Site {site!r} has a {name} of {getattr(found, name)[place].item():.6g}{row}, which {type(found).__name__} does not "
+        f"allow: its constraint is {_at(found.arg_constraints[name], place)}. Correct the data of the row, or the model."
+    )
+
+
+def _at(constraint: Any, place: tuple[int, ...]) -> str:
+    """Return a constraint in words, with the bounds at one place where these are a tensor."""
+    bounds = vars(constraint)
+    if not any(isinstance(bound, Tensor) and bound.ndim for bound in bounds.values()):
+        return str(constraint)
+    said = [
+        f"{name}={bound[place[-bound.ndim :]].item() if isinstance(bound, Tensor) and bound.ndim else bound:.6g}"
+        for name, bound in bounds.items()
+    ]
+    return f"{type(constraint).__name__.strip('_')}({', '.join(said)})"
 
 
 def of_overwriting(error: Exception) -> ModelError | None:

@@ -70,6 +70,23 @@ def test_one_whose_draws_are_so_far_off_that_chains_cannot_move_says_so() -> Non
     assert "short chains that start at its draws do not move, so little probability lies there" in sentence
 
 
+def test_chosen_quantities_keep_names_and_resolutions() -> None:
+    every = Quantities(lambda theta: theta, lambda theta: 2 * theta, ("a", "b", "c"), torch.tensor([0.0, 0.01, 0.02]))
+    some, theta = every.chosen(torch.tensor([False, True, True])), torch.arange(6.0).reshape(2, 3)
+    assert some.names == ("b", "c") and torch.equal(some.resolution, torch.tensor([0.01, 0.02]))
+    assert torch.equal(some.own(theta), theta[:, 1:]) and torch.equal(some.exact(theta), 2 * theta[:, 1:])
+
+
+def test_short_chains_leave_what_no_draw_varies_where_it_is() -> None:
+    line = bz.models.supervised(bz.models.mlp(1, ()), bz.priors.fan_in(1.0), likelihoods.gaussian())
+    posterior = bz.fit(line, Laplace(), *rows(), progress=False)
+    theta = posterior.draws(500)[0]
+    theta[:, -1] = theta[0, -1]
+    *_, found = moves(posterior.density, WeightedDraws(theta, torch.zeros(500)))
+    assert found.acceptance > 0.5 and bool((found.theta[..., :-1].std((0, 1)) > 0.5 * theta[:, :-1].std(0)).all())
+    assert torch.allclose(found.theta[..., -1], theta[0, -1], rtol=1e-8)
+
+
 def of_scales_at_their_mode(model: bz.core.types.Model, *data: Tensor) -> bool:
     """Return whether the fit says that it is off."""
     with warnings.catch_warnings(record=True) as caught:

@@ -74,6 +74,11 @@ def test_a_model_that_fails_at_every_draw_is_refused_by_site_and_reason() -> Non
             r"3 in row 2, which Categorical does not allow: .*\. Correct the observation \(labels count from 0\), or choose",
         ),
         (lambda a: dist.Poisson(a.exp()), [0.0, 0.5, 1.0], r"0\.5 in row 1, which Poisson does not allow"),
+        (
+            lambda a: dist.Binomial(torch.tensor([2.0, 5.0, 3.0]), logits=a),
+            [0.0, 6.0, 1.0],
+            r"6 in row 1, which Binomial does not allow: its support is IntegerInterval\(lower_bound=0, upper_bound=5\)\.",
+        ),
     ],
 )
 def test_an_observation_that_no_draw_allows_is_named_by_its_row(distribution, y: list[float], sentence: str) -> None:
