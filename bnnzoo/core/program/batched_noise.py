@@ -67,7 +67,7 @@ def _angles(loc: Tensor, concentration: Tensor, constant: Tensor, drawn: Tensor)
     left = concentration * (constant - proposed)
     is_accepted = (left * (2 - left) > threshold) | ((left / threshold).log() + 1 - left >= 0)
     first = is_accepted.to(torch.uint8).argmax(-1, keepdim=True)
-    turn = torch.sign(side - 0.5) * proposed.gather(-1, first).squeeze(-1).acos()
+    turn = torch.sign(side - 0.5) * proposed.gather(-1, first).squeeze(-1).clamp(-1, 1).acos()
     angle = (turn + torch.pi + loc) % (2 * torch.pi) - torch.pi
     return angle.masked_fill(concentration.squeeze(-1).isnan(), torch.nan)
 
