@@ -82,6 +82,21 @@ def test_parameters_that_a_distribution_does_not_allow_are_refused(model, value:
     assert bool(bz.predict(posterior, X, COUNTS)["predictions"]["y"].notnull().all())
 
 
+def test_scales_that_are_zero_or_nan_are_the_models_own() -> None:
+    """They may have underflowed, or have no value at an input, and the other rows have predictions."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(w, x.sqrt()), obs=y)
+
+    density = build_density(model, X.abs() + 0.1, X)
+    posterior = Draws(density, FitInfo("mcmc"), torch.zeros(1, 4, 1))
+    drawn = bz.predict(posterior, torch.tensor([1.0, 0.0, -1.0, 4.0], dtype=torch.float64))["predictions"]["y"]
+    assert drawn.isnull().all(("chain", "draw")).values.tolist() == [False, False, True, False]
+    assert bool((drawn[..., 1] == 0).all())
+
+
 def test_parameters_that_some_draws_do_not_allow_lose_no_prediction() -> None:
     def model(x: Tensor, y: Tensor | None = None) -> None:
         sd = pyro.sample("sd", dist.Normal(1.0, 1.0))
