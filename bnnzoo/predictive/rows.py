@@ -117,7 +117,7 @@ class Rows:
         return group if index is None else group.assign_coords(obs_id=index)
 
 
-def _refuse_impossible_parameters(density: LogDensity, theta: Tensor, data: Data, nodes: Mapping[str, Node]) -> None:
+def _refuse_impossible_parameters(density: LogDensity, theta: Tensor, batch: Data, nodes: Mapping[str, Node]) -> None:
     """Refuse rows at which a distribution has a parameter that it does not allow, such as a negative scale, at every draw tried.
 
     Validation is off while a model is evaluated, and torch draws numbers from such a distribution.
@@ -126,7 +126,7 @@ def _refuse_impossible_parameters(density: LogDensity, theta: Tensor, data: Data
         for parameter, where in impossible_parameters(nodes[name]["fn"]).items():
             others = theta[1 :: max(1, len(theta) // OTHER_DRAWS)]
             for each in others:
-                found = impossible_parameters(nodes_or_nan(density, each, *data)[name]["fn"]).get(parameter)
+                found = impossible_parameters(nodes_or_nan(density, each, *batch)[name]["fn"]).get(parameter)
                 where = where & (torch.zeros_like(where) if found is None else found)
             if bool(where.any()):
                 raise of_impossible_parameter(name, nodes[name]["fn"], parameter, where)
