@@ -116,9 +116,9 @@ def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: py
 
     made, native = [], native_training.NativeMembers
 
-    def noted(*args: Any) -> Any:
-        made.append(native(*args).chunk.how)
-        return native(*args)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        made.append(native(*args, **kwargs).chunk.how)
+        return native(*args, **kwargs)
 
     monkeypatch.setattr(native_training, "NativeMembers", noted)
     x = torch.linspace(-1.0, 1.0, 20)

@@ -103,6 +103,7 @@ def impossible_parameters(distribution: Any) -> dict[str, Tensor]:
 
     Examples
     --------
+    >>> import torch
     >>> counts = torch.distributions.Binomial(torch.tensor([8.0, 2.5, -1.0]), probs=0.5, validate_args=False)
     >>> {name: where.tolist() for name, where in impossible_parameters(counts).items()}
     {'total_count': [False, True, True]}
