@@ -80,6 +80,8 @@ class FlowVI(VISettings):
             If ``base`` is not a method that a flow can start from.
         ImportError
             If zuko is not installed.
+        KeyboardInterrupt
+            If the Gaussian was interrupted: there is no flow yet.
         """
         base = self._base()
         family = base.family(density.num_params)
@@ -90,6 +92,8 @@ class FlowVI(VISettings):
             )
         layers = coupling_layers(density, self.num_layers, self.num_hidden, context.seed)
         params, before = fit_family(base, family, density, context)
+        if not before.complete:
+            raise KeyboardInterrupt("FlowVI was interrupted before its flow was trained.")
         flow = Flow(family, params.shape[1], layers)
         start, frame = torch.stack([flow.start_from(row) for row in params]), None
         if "converged" in before.config:  # the Gaussians have units, in which they stand at the origin

@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch.func import vmap
 
 from bnnzoo.core.posterior.posterior import Mixture
 from bnnzoo.inference import MAP, FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
+from bnnzoo.inference.variational import flow_vi
+from bnnzoo.inference.variational.fit_family import fit_family
 from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.predictive import to_datatree
 from bnnzoo.testing import banana, leaves_no_trace, linear_gaussian, skewed
@@ -103,3 +106,16 @@ def test_nearer_to_a_skewed_posterior_than_any_gaussian(seed: int) -> None:
     gaussian, flow = (fit(target.model, method, *target.data, seed=seed) for method in (FullRankVI(), FlowVI()))
     (before, spread), (after, error) = (gap(p, target, float(log_evidence)) for p in (gaussian, flow))
     assert after + 5 * error < before - 5 * spread
+
+
+def test_interrupted_while_its_gaussian_is_fitted_there_is_no_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fit of the Gaussian swallowed Ctrl-C, and the flow was trained."""
+
+    def interrupted(*args: Any, **settings: Any) -> Any:
+        params, info = fit_family(*args, **settings)
+        return params, replace(info, complete=False)
+
+    monkeypatch.setattr(flow_vi, "fit_family", interrupted)
+    target = linear_gaussian()
+    with pytest.raises(KeyboardInterrupt, match="before its flow was trained"):
+        fit(target.model, FlowVI(FullRankVI(num_steps=20), num_steps=20), *target.data, progress=False)

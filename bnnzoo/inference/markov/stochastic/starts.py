@@ -29,6 +29,8 @@ def optimised_starts(settings: StochasticSettings, density: LogDensity, context:
     ------
     ModelError
         If the density was finite nowhere on the way of a chain; the message names the site.
+    KeyboardInterrupt
+        If training was interrupted: there are no draws yet.
     """
     if settings.init is not None or settings.optimise_steps == 0:
         return starting_points(settings.init, settings.num_chains, density, context, traced=True)
@@ -43,6 +45,8 @@ def optimised_starts(settings: StochasticSettings, density: LogDensity, context:
         density=density,
         context=context,
     )
+    if not found.complete:
+        raise KeyboardInterrupt("Interrupted on the way to a mode, before the chains began.")
     finite = found.trace[:, -1].isfinite() & found.params.isfinite().all(1)
     theta = torch.where(finite[:, None], found.params, found.last_good)
     refuse_not_finite(theta, finite | found.trace.isfinite().any(1), density)

@@ -318,6 +318,13 @@ def test_a_chain_trained_into_a_hole_begins_before_it(monkeypatch: pytest.Monkey
     assert float(theta[0]) == 1.0 and bool((theta[1:] < 0).all())
 
 
+def test_interrupted_on_the_way_to_a_mode_no_chain_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training swallowed Ctrl-C, and the chains ran."""
+    monkeypatch.setattr(starts, "train", lambda *args, **settings: replace(train(*args, **settings), complete=False))
+    with pytest.raises(KeyboardInterrupt, match="before the chains began"):
+        fit(holed, SGLD(num_chains=3, optimise_steps=30), torch.ones(20), progress=False)
+
+
 def test_starts_on_a_mini_batch_are_drawn_again_on_it() -> None:
     x = torch.linspace(0.0, 3.0, 20)
     density, batch = build_density(holed, x), (x[:5],)
