@@ -118,12 +118,21 @@ def evaluated_starts(
 
 
 def fitted_start(start: Posterior | Method, num_chains: int, density: LogDensity, context: FitContext) -> Posterior:
-    """Return the posterior to start from: the one given, or that of a method, with a path for each chain if it has paths."""
+    """Return the posterior to start from: the one given, or that of a method, with a path for each chain if it has paths.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the method was interrupted: what is to start there does not.
+    """
     if hasattr(start, "draws"):
         return cast(Posterior, start)
     if {"num_paths", "resample"} <= {each.name for each in fields(start)}:  # type: ignore[arg-type]  # methods are dataclasses
         start = replace(start, num_paths=num_chains, resample=False)  # type: ignore[type-var]
-    return run_method(start, density, replace(context, checkpoint=None))
+    found = run_method(start, density, replace(context, checkpoint=None))
+    if not found.info.complete:
+        raise KeyboardInterrupt(f"Interrupted by {type(start).__name__}, at whose result the fit was to start.")
+    return found
 
 
 def variances_of_start(start: Start, num_chains: int) -> Tensor | None:

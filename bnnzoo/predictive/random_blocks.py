@@ -201,11 +201,11 @@ def _eager(
 
 
 def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[Any, Tensor]:
-    try:
-        with warnings.catch_warnings(), batchable_draws():
-            refuse_unsafe_warnings()
-            return vmapped(function, len(inputs), "different")(theta, *inputs)
-    except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap
-        reseed(stream, theta.device)
-        with batchable_draws():
+    with batchable_draws():
+        try:
+            with warnings.catch_warnings():
+                refuse_unsafe_warnings()
+                return vmapped(function, len(inputs), "different")(theta, *inputs)
+        except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap
+            reseed(stream, theta.device)
             return looped(function)(theta, *inputs)

@@ -124,8 +124,9 @@ def _refuse_impossible_parameters(density: LogDensity, theta: Tensor, batch: Dat
     """
     for name in density.observed:
         for parameter, where in impossible_parameters(nodes[name]["fn"]).items():
-            others = theta[1 :: max(1, len(theta) // OTHER_DRAWS)]
-            for each in others:
+            for each in theta[1 :: max(1, len(theta) // OTHER_DRAWS)]:
+                if not bool(where.any()):
+                    break
                 found = impossible_parameters(nodes_or_nan(density, each, *batch)[name]["fn"]).get(parameter)
                 where = where & (torch.zeros_like(where) if found is None else found)
             if bool(where.any()):

@@ -13,7 +13,9 @@ from bnnzoo.engine.torch_private import angles_drawn_by, batchable_dirichlet, dr
 
 __all__ = ["batchable_draws", "refuse_unsafe_warnings"]
 
-PROPOSED_ANGLES = 20  # each accepted with probability 0.66 or more: none is once in 2e9 draws, which takes the first
+PROPOSED_ANGLES = (
+    20  # each is accepted with probability 0.66 or more; all are refused once in 2e9 draws: the first is taken
+)
 
 
 @contextmanager

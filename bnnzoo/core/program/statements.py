@@ -87,13 +87,13 @@ def of_impossible_value(messages: Iterable[dict[str, Any]]) -> ModelError | None
             if bool(is_possible.all()):
                 continue
             place = tuple((~is_possible).nonzero()[0].tolist())
-            where = f" in row {', '.join(map(str, place))}" if place else ""
             found = value[place]
             said = f"{found.item():.6g}" if found.numel() == 1 else str(found.tolist())
             hint = " (labels count from 0)" if distribution.support.is_discrete else ""
             return ModelError(
-                f"Site {name!r} observes {said}{where}, which {type(innermost(distribution)).__name__} does not allow: its "
-                f"support is {_at(distribution.support, place)}. Correct the observation{hint}, or choose another distribution."
+                f"Site {name!r} observes {said}{_in_row(place)}, which {type(innermost(distribution)).__name__} does not "
+                f"allow: its support is {_at(distribution.support, place)}. Correct the observation{hint}, or choose another "
+                f"distribution."
             )
     return None
 
@@ -136,11 +136,15 @@ def of_impossible_parameter(site: str, distribution: Any, name: str, where: Tens
         True where it is not allowed.
     """
     found, place = innermost(distribution), tuple(where.nonzero()[0].tolist())
-    row = f" in row {', '.join(map(str, place))}" if place else ""
+    value = getattr(found, name)[place].item()
     return ModelError(
-        f"Site {site!r} has a {name} of {getattr(found, name)[place].item():.6g}{row}, which {type(found).__name__} does not "
-        f"allow: its constraint is {_at(found.arg_constraints[name], place)}. Correct the data of the row, or the model."
+        f"Site {site!r} has a {name} of {value:.6g}{_in_row(place)}, which {type(found).__name__} does not allow: its "
+        f"constraint is {_at(found.arg_constraints[name], place)}. Correct the data of the row, or the model."
     )
+
+
+def _in_row(place: tuple[int, ...]) -> str:
+    return f" in row {', '.join(map(str, place))}" if place else ""
 
 
 def _at(constraint: Any, place: tuple[int, ...]) -> str:

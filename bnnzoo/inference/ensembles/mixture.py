@@ -89,6 +89,8 @@ class MixtureOf(Declared):
         fit_to, held_out = split_rows(density, self.held_out, context.seed) if by_rows else (density, density)
         search = _with_members(self.ensemble or _search_of(self.method), self.num_members)
         found = run_method(search, fit_to, replace(context, checkpoint=None))
+        if not found.info.complete:
+            raise KeyboardInterrupt("MixtureOf was interrupted before the modes of its components were found.")
         keep = self.ensemble is None
         fits = [
             _component(_started(self.method, theta, keep=keep), fit_to, replace(context, seed=context.seed + member))
@@ -104,7 +106,7 @@ class MixtureOf(Declared):
         info = FitInfo(
             sampling="iid",
             num_gradients=found.info.num_gradients + sum(each.info.num_gradients for each in fits),
-            complete=found.info.complete and all(each.info.complete for each in fits),
+            complete=all(each.info.complete for each in fits),
             config={} if log_weights is None else {"member_weights": log_weights.softmax(0).tolist()},
             fit_stats=found.info.fit_stats,
         )

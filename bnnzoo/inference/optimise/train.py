@@ -144,7 +144,7 @@ def train(
 
 
 def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps, reasons: tuple[str, ...]) -> Trained:
-    """Train all members in one batch: one call from Python a step, for such reasons."""
+    """Train all members in one batch: one call from Python a step; ``reasons`` say why not in native code."""
     constants, observe = run.constants, run.observe
     show: StepProgress | None = None
     params, state, good = run.start, run.optimiser.start(run.start), run.start

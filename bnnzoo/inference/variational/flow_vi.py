@@ -106,7 +106,6 @@ class FlowVI(VISettings):
         info = replace(
             info,
             num_gradients=before.num_gradients + info.num_gradients,
-            complete=before.complete and info.complete,
             config={**modes, **info.config},
         )
         components = tuple(FlowPosterior(density, info, flow, row) for row in params)

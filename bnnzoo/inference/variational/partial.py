@@ -159,13 +159,16 @@ def vi_over(
     """Return the Gaussian approximation over the entries ``index[R]`` of theta, given the others."""
     vi = _gaussian_vi(method, density)
     found = method.below.run(density, context)
+    if not found.info.complete:
+        raise KeyboardInterrupt(
+            f"{type(method).__name__} was interrupted before the weights that it holds fixed were found."
+        )
     point = _point(found, density)
     family = PartlyFixed(vi.family(len(index)), index, point)
     posterior = fit_gaussian(replace(vi, init=point.repeat(vi.num_restarts, 1)), family, density, context)
     info = replace(
         posterior.info,
         num_gradients=found.info.num_gradients + posterior.info.num_gradients,
-        complete=found.info.complete and posterior.info.complete,
     )
     if isinstance(posterior, Gaussian):
         return replace(posterior, info=info)

@@ -366,14 +366,13 @@ def test_training_without_a_compiler_says_so_and_why(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     toolchain.compiler.cache_clear()
     method = bz.MAP(num_steps=450, polish_steps=0)
+    data = [each[3:] for each in TARGET.data]  # of a size that no other test has compiled
     try:
         with pytest.warns(
             LoweringWarning,
             match=r"^Training runs as traced graphs, several times slower: native code: NoCompiler: /bin/false",
         ):
-            found = bz.fit(
-                TARGET.model, method, *(each[3:] for each in TARGET.data), progress=False
-            )  # of a size of its own
+            found = bz.fit(TARGET.model, method, *data, progress=False)
     finally:
         toolchain.compiler.cache_clear()
     engine = found.info.engine
