@@ -82,6 +82,26 @@ def test_parameters_that_a_distribution_does_not_allow_are_refused(model, value:
     assert bool(bz.predict(posterior, X, COUNTS)["predictions"]["y"].notnull().all())
 
 
+def test_parameters_of_components_that_are_summed_out_are_refused_too() -> None:
+    """The site's distribution is then an average, and 2.5 trials were predicted in silence."""
+
+    def model(n: Tensor, y: Tensor | None = None) -> None:
+        p = pyro.sample("p", dist.Beta(2.0, 2.0))
+        with pyro.plate("data", len(n)):
+            z = pyro.sample("z", dist.Bernoulli(0.5))
+            pyro.sample("y", dist.Binomial(n, p * (1 - 0.5 * z)), obs=y)
+
+    density = build_density(model, COUNTS, COUNTS / 2)
+    posterior = Draws(density, FitInfo("mcmc"), torch.linspace(-1, 1, 50, dtype=torch.float64).reshape(1, 50, 1))
+    wrong = COUNTS.clone()
+    wrong[3] = 2.5
+    with pytest.raises(
+        ModelError, match=r"^Site 'y' has a total_count of 2\.5 in row 3, which Binomial does not allow"
+    ):
+        bz.predict(posterior, wrong)
+    assert bool(bz.predict(posterior, COUNTS)["predictions"]["y"].notnull().all())
+
+
 def test_scales_that_are_zero_or_nan_are_the_models_own() -> None:
     """They may have underflowed, or have no value at an input, and the other rows have predictions."""
 

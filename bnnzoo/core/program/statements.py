@@ -108,7 +108,7 @@ def impossible_parameters(distribution: Any) -> dict[str, Tensor]:
     >>> {name: where.tolist() for name, where in impossible_parameters(counts).items()}
     {'total_count': [False, True, True]}
     """
-    inside, found = innermost(distribution), {}
+    inside, found = _with_parameters(distribution), {}
     try:
         allowed = inside.arg_constraints
     except NotImplementedError:  # of a distribution of the user's own
@@ -135,12 +135,18 @@ def of_impossible_parameter(site: str, distribution: Any, name: str, where: Tens
     where : Tensor
         True where it is not allowed.
     """
-    found, place = innermost(distribution), tuple(where.nonzero()[0].tolist())
+    found, place = _with_parameters(distribution), tuple(where.nonzero()[0].tolist())
     value = getattr(found, name)[place].item()
+    row = place[max(0, len(place) - len(distribution.batch_shape)) :]  # components lie on the left
     return ModelError(
-        f"Site {site!r} has a {name} of {value:.6g}{_in_row(place)}, which {type(found).__name__} does not allow: its "
+        f"Site {site!r} has a {name} of {value:.6g}{_in_row(row)}, which {type(found).__name__} does not allow: its "
         f"constraint is {_at(found.arg_constraints[name], place)}. Correct the data of the row, or the model."
     )
+
+
+def _with_parameters(distribution: Any) -> Any:
+    """Return the distribution of which the parameters are: the components', where discrete values are summed out."""
+    return innermost(getattr(distribution, "component", distribution))
 
 
 def _in_row(place: tuple[int, ...]) -> str:
