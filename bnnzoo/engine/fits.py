@@ -28,6 +28,11 @@ class Kind:
     def __reduce__(self) -> tuple[type["Kind"], tuple[()]]:
         return Kind, ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that was made runs as it was meant to: nothing fell back to Python, or has been compiled on the way."""
+        return all(each is not None and getattr(each, "is_plain", True) for each in self._made.values())
+
     def shared[T](self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what the first fit that asked for ``key`` has made; a key that cannot be hashed stands for nothing."""
         try:

@@ -190,6 +190,11 @@ class Lowered:
         self.log = log or EngineLog()
         self._cache: dict[tuple[Any, ...], Specialized] = {}
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it runs as traced graphs alone."""
+        return all(found.how == "traced" for found in self._cache.values())
+
     def __call__(self, *args: Any) -> Any:
         """Evaluate through the graph for these shapes, tracing it if there is none yet."""
         return self.specialize(*args)(*args)

@@ -65,6 +65,11 @@ class Points:
         native = self._native[key]
         return self._by_graph(points, *others) if native is None else native(points, *others)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it runs as traced graphs alone."""
+        return self._graph.is_plain and not any(self._native.values())
+
     def repeated(self) -> Callable[..., Any]:
         """Return the function for a loop of unknown length; see :meth:`Lowered.repeated`."""
         if over_all_fits(self._num_calls) > 1:

@@ -23,6 +23,7 @@ from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.changes import remember_model
 from bnnzoo.core.reading.consistency import Evaluated, is_small, refuse_inconsistent
+from bnnzoo.core.reading.kept_graphs import keep_graphs, take_kept_graphs
 from bnnzoo.core.reading.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.types import Data, Model, Whole
@@ -143,6 +144,7 @@ def fit(
     data = positional(model, data, named)
     method, density, first, columns = read_with_checks(method, model, data, dtype, target)
     refuse_checkpoint_of_loader(density, checkpoint)
+    take_kept_graphs(model, method, density)
     if executor is not None and not spreads(method):
         warnings.warn(
             f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
@@ -158,6 +160,7 @@ def fit(
     finally:
         bar.stop()
     remember_model(posterior.density)
+    keep_graphs(model, method, density)
     warn_of_troubles(posterior)
     return posterior
 

@@ -202,6 +202,15 @@ class LogDensity(ParameterSpace):
             "value and gradient", lambda: Points(alone, self.batched_value_and_grad, calls, looped, rows)
         )
 
+    @cached_property
+    def made(self) -> Kind:
+        """What is made of the model's function for this density; no field, which copies would share."""
+        return Kind()
+
+    def takes_from(self, other: "LogDensity") -> None:
+        """Take what was made of the function of another density, if it is the same function; before anything is made of this."""
+        vars(self)["made"] = other.made
+
     @property
     def is_one_of_many(self) -> bool:
         """Whether what is made of the model's function is shared with other fits."""
@@ -219,8 +228,7 @@ class LogDensity(ParameterSpace):
         make : callable
         """
         if self.kind is None or not self.is_one_of_many:
-            own: Kind = self.__dict__.setdefault("_made", Kind())  # no field, which copies would share
-            return own.shared(key, make)
+            return self.made.shared(key, make)
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
     def over_points[T](

@@ -13,7 +13,7 @@ from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.core.reading.fingerprint import LOG_LIKELIHOOD, different_values, tolerance_of, values_at
 from bnnzoo.core.reading.streamed import num_held
 
-__all__ = ["remember_model", "warn_of_changed_model"]
+__all__ = ["is_as_remembered", "remember_model", "warn_of_changed_model"]
 
 REMEMBERED = "_values_at_fit"
 """Entry of a density's own dictionary, which `dataclasses.replace` drops: a density with other data remembers nothing."""
@@ -23,8 +23,14 @@ NUM_ROWS, MAX_NUMBERS = 32, 2**18
 
 
 def remember_model(density: LogDensity) -> None:
-    """Note what a model computes now, at two points and on a few rows, for :func:`warn_of_changed_model`."""
-    vars(density)[REMEMBERED] = _values_now(density)
+    """Note once what a model computes, at two points and on a few rows, for :func:`warn_of_changed_model`."""
+    if REMEMBERED not in vars(density):
+        vars(density)[REMEMBERED] = _values_now(density)
+
+
+def is_as_remembered(density: LogDensity) -> bool:
+    """Tell whether a model computes, to the last digit, what it did when it was remembered."""
+    return repr(vars(density).get(REMEMBERED)) == repr(_values_now(density))  # in words, in which NaN is NaN
 
 
 def warn_of_changed_model(density: LogDensity) -> None:

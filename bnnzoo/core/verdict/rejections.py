@@ -1,16 +1,25 @@
 """Summary of points rejected because the model cannot be evaluated there."""
 
+import warnings
+
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.numerics import Failure
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.engine.failures import FailuresAsNaN
+from bnnzoo.engine.torch_private import ignore_slow_batching
 
 __all__ = ["nearest_failure", "why_rejected"]
 
 NUM_DIRECTIONS = 8
 DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """How far from the draws to look, in standard deviations, and in units of the parameters where a posterior is narrow."""
+
+MAX_ROWS = 2**14
+"""Of data at which all points of a distance are tried at once."""
 
 
 def why_rejected(density: LogDensity, draws: Tensor, num_rejected: int) -> str:
@@ -20,7 +29,11 @@ def why_rejected(density: LogDensity, draws: Tensor, num_rejected: int) -> str:
     """
     if not num_rejected:
         return ""
-    failure = density.shared("nearest failure", lambda: nearest_failure(density, draws))
+    failure = (
+        density.shared("nearest failure", lambda: nearest_failure(density, draws))
+        if density.is_one_of_many
+        else nearest_failure(density, draws)
+    )
     return "" if failure is None else str(failure)
 
 
@@ -46,10 +59,25 @@ def nearest_failure(density: LogDensity, draws: Tensor) -> Failure | None:
         flat
     )
     centre, spread = flat.mean(0), flat.std(0, unbiased=False)
+    scales = torch.stack([spread, torch.ones_like(spread)])
     for distance, directions in zip(DISTANCES, noise, strict=True):
-        for direction in directions:
-            for scale in (spread, torch.ones_like(spread)):
-                failure = density.failure(centre + distance * scale * direction, *density.data)
-                if failure is not None:
-                    return failure
+        points = centre + distance * (directions[:, None] * scales).flatten(0, 1)
+        for point in points[_where_not_finite(density, points)]:
+            failure = density.failure(point, *density.data)
+            if failure is not None:
+                return failure
     return None
+
+
+def _where_not_finite(density: LogDensity, points: Tensor) -> Tensor:
+    """Return at which of the points ``[M, P]`` the log density is not finite, all of them where that takes a run for each."""
+    in_dims = (0, *(None for _ in density.data))
+    everywhere = torch.ones(len(points), dtype=torch.bool, device=points.device)
+    if density.num_data > MAX_ROWS:
+        return everywhere
+    try:
+        with FailuresAsNaN(), torch.no_grad(), isolated(0, density.device), warnings.catch_warnings():
+            ignore_slow_batching()
+            return ~vmap(density.log_joint, in_dims, randomness="different")(points, *density.data).isfinite()
+    except Exception:  # the model's own code may raise anything where it cannot be batched, or fails
+        return everywhere

@@ -117,7 +117,7 @@ def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]
         with FailuresAsNaN():  # points that fail are rejected one by one
             return batched(theta, *data)
 
-    return Lowered(batched, fallback=eagerly)
+    return density.shared("short chains", lambda: Lowered(batched, fallback=eagerly))
 
 
 def _root(theta: Tensor) -> Tensor:

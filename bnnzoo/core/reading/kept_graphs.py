@@ -1,0 +1,101 @@
+"""Graphs and native code of a model's functions, kept from one fit for the next by the same method to data of the same shapes."""
+
+from collections import deque
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.method import Method
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.kinds import shapes_of
+from bnnzoo.core.reading.changes import is_as_remembered, remember_model
+from bnnzoo.core.types import Model
+from bnnzoo.engine import pytree
+from bnnzoo.engine.decisive import decide_alike
+
+__all__ = ["keep_graphs", "take_kept_graphs"]
+
+NUM_KEPT, MAX_NUMBERS = 8, 2**18
+"""Fits whose graphs are kept, and the size of data and parameters up to which they are: what is kept holds the data."""
+
+
+class _Kept(NamedTuple):
+    model: Model
+    method: Method
+    density: LogDensity
+
+
+_KEPT: deque[_Kept] = deque(maxlen=NUM_KEPT)
+
+
+def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
+    """Let a density, just read, have the graphs of an earlier fit, if the model is the same function of theta and the data.
+
+    It is if it computes at two points, given the earlier data, what it did at the end of that fit, down to the last digit, and if
+    its parameters are constrained as they were. Whatever else the data may change is part of the graphs, or asked for by value
+    (:mod:`bnnzoo.engine.decisive`).
+
+    Parameters
+    ----------
+    model : callable
+        What the user passed.
+    method : Method
+        The graphs are those of its settings.
+    density : LogDensity
+    """
+    if not _can_be_kept(model, density):
+        return
+    for kept in reversed(_KEPT):
+        if kept.model is model and _equal(kept.method, method) and _is_alike(kept.density, density):
+            density.takes_from(kept.density)
+            return
+
+
+def keep_graphs(model: Model, method: Method, density: LogDensity) -> None:
+    """Keep what a fit has made for the next, unless something fell back, which is to be said again, or took long to compile."""
+    if not _can_be_kept(model, density) or not density.made.is_plain:
+        return
+    for kept in [each for each in _KEPT if each.density.made is density.made]:
+        _KEPT.remove(kept)
+    remember_model(density)
+    _KEPT.append(_Kept(model, method, density))
+
+
+def _can_be_kept(model: Model, density: LogDensity) -> bool:
+    """Tell whether a density is that of the model as it is, given little data."""
+    if type(density) is not LogDensity or density.model is not model or density.device.type != "cpu":
+        return False
+    leaves = pytree.tree_leaves(density.data)
+    is_plain = all(isinstance(each, Tensor | int | float | str | None) for each in leaves)
+    numbers = sum(each.numel() for each in leaves if isinstance(each, Tensor))
+    return is_plain and max(numbers, density.num_params) <= MAX_NUMBERS
+
+
+def _is_alike(known: LogDensity, new: LogDensity) -> bool:
+    """Tell whether a model is the same function as before, its data alone being others."""
+    decide_alike(pytree.tree_leaves(new.data), pytree.tree_leaves(known.data))
+    return (
+        _facts(known) == _facts(new)
+        and shapes_of(known.data) == shapes_of(new.data)
+        and _constrain_alike(known, new)
+        and is_as_remembered(known)
+    )
+
+
+def _facts(density: LogDensity) -> tuple[object, ...]:
+    sites = tuple((site.name, site.shape, site.unconstrained_shape, site.plates) for site in density.sites)
+    return sites, density.dtype, density.observed, density.factors, density.num_data, density.row_plates
+
+
+def _constrain_alike(known: LogDensity, new: LogDensity) -> bool:
+    theta = torch.linspace(-1.0, 1.0, known.num_params, dtype=known.dtype)
+    ours, theirs = known.constrain(theta), new.constrain(theta)
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def _equal(one: Method, other: Method) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # settings may be tensors, or anything
+        return False
