@@ -53,7 +53,7 @@ from bnnzoo.engine.lowered import Same
 from bnnzoo.engine.points import Points
 from bnnzoo.engine.value_and_grad import looped_value_and_grad, single_value_and_grad
 
-__all__ = ["LogDensity", "build_density", "first_run"]
+__all__ = ["LogDensity", "build_density", "first_run", "made_of"]
 
 CALLS_OF_A_SEARCH, ROWS_OF_A_SEARCH = 64, 8
 """Evaluations in which the modes of a small model are found: measured 50 to 100 calls, of one to eight points each."""
@@ -202,15 +202,6 @@ class LogDensity(ParameterSpace):
             "value and gradient", lambda: Points(alone, self.batched_value_and_grad, calls, looped, rows)
         )
 
-    @cached_property
-    def made(self) -> Kind:
-        """What is made of the model's function for this density; no field, which copies would share."""
-        return Kind()
-
-    def takes_from(self, other: "LogDensity") -> None:
-        """Take what was made of the function of another density, if it is the same function; before anything is made of this."""
-        vars(self)["made"] = other.made
-
     @property
     def is_one_of_many(self) -> bool:
         """Whether what is made of the model's function is shared with other fits."""
@@ -228,7 +219,7 @@ class LogDensity(ParameterSpace):
         make : callable
         """
         if self.kind is None or not self.is_one_of_many:
-            return self.made.shared(key, make)
+            return made_of(self).shared(key, make)
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
     def over_points[T](
@@ -271,6 +262,12 @@ class LogDensity(ParameterSpace):
     def failure(self, theta: Tensor, *batch: Any) -> Failure | None:
         """Return the site at which the model cannot be evaluated at ``theta[P]``, and how it fails; None if it can be."""
         return first_failure(lambda: self.nodes(theta, *batch))
+
+
+def made_of(density: LogDensity, taken: Kind | None = None) -> Kind:
+    """Return what is made of a density's function, ``taken`` from another of the same function if nothing is made yet."""
+    made: Kind = vars(density).setdefault("_made", taken or Kind())  # no field, which copies would share
+    return made
 
 
 def build_density(

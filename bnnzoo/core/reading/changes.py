@@ -1,8 +1,10 @@
 """Models that change after their fit: a network's functions and settings, tensors in a closure, globals."""
 
+import random
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,8 +31,16 @@ def remember_model(density: LogDensity) -> None:
 
 
 def is_as_remembered(density: LogDensity) -> bool:
-    """Tell whether a model computes, to the last digit, what it did when it was remembered."""
-    return repr(vars(density).get(REMEMBERED)) == repr(_values_now(density))  # in words, in which NaN is NaN
+    """Tell whether a model computes, to the last digit, what it did when it was remembered.
+
+    A model that is random beyond torch, and has not been found out yet, finds its streams where they were.
+    """
+    streams = random.getstate(), np.random.get_state()  # noqa: NPY002 - the model's own
+    try:
+        return repr(vars(density).get(REMEMBERED)) == repr(_values_now(density))  # in words, in which NaN is NaN
+    finally:
+        random.setstate(streams[0])
+        np.random.set_state(streams[1])  # noqa: NPY002
 
 
 def warn_of_changed_model(density: LogDensity) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.density import LogDensity, made_of
 from bnnzoo.core.model.kinds import shapes_of
 from bnnzoo.core.reading.changes import is_as_remembered, remember_model
 from bnnzoo.core.types import Model
@@ -48,15 +48,15 @@ def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
         return
     for kept in reversed(_KEPT):
         if kept.model is model and _equal(kept.method, method) and _is_alike(kept.density, density):
-            density.takes_from(kept.density)
+            made_of(density, made_of(kept.density))
             return
 
 
 def keep_graphs(model: Model, method: Method, density: LogDensity) -> None:
     """Keep what a fit has made for the next, unless something fell back, which is to be said again, or took long to compile."""
-    if not _can_be_kept(model, density) or not density.made.is_plain:
+    if not _can_be_kept(model, density) or not made_of(density).is_plain:
         return
-    for kept in [each for each in _KEPT if each.density.made is density.made]:
+    for kept in [each for each in _KEPT if made_of(each.density) is made_of(density)]:
         _KEPT.remove(kept)
     remember_model(density)
     _KEPT.append(_Kept(model, method, density))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.model.density import made_of
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.reading import kept_graphs
 from bnnzoo.engine import graphs
@@ -65,10 +66,10 @@ def test_a_fit_with_kept_graphs_has_the_draws_of_one_without(name: str, engine: 
     first = fitted(line, method, X, Y)
     again = fitted(line, method, X, Y)
     other = fitted(line, method, X.clone(), 2 * Y, seed=3)
-    assert first.density.made is again.density.made is other.density.made
+    assert made_of(first.density) is made_of(again.density) is made_of(other.density)
     forget()
     afresh = fitted(line, method, X, 2 * Y, seed=3)
-    assert afresh.density.made is not other.density.made
+    assert made_of(afresh.density) is not made_of(other.density)
     assert torch.equal(draws_of(first), draws_of(again))
     assert torch.equal(draws_of(other), draws_of(afresh))
 
@@ -88,11 +89,11 @@ def test_a_later_fit_traces_nothing(monkeypatch) -> None:
 
 def test_other_settings_shapes_and_types_have_graphs_of_their_own() -> None:
     made = [
-        fitted(line, bz.MAP(), X, Y).density.made,
-        fitted(line, bz.MAP(polish_steps=99), X, Y).density.made,
-        fitted(line, bz.MAP(), X[:-1], Y[:-1]).density.made,
-        bz.fit(line, bz.MAP(), X, Y, progress=False, dtype=torch.float32).density.made,
-        fitted(lambda x, y: line(x, y), bz.MAP(), X, Y).density.made,
+        made_of(fitted(line, bz.MAP(), X, Y).density),
+        made_of(fitted(line, bz.MAP(polish_steps=99), X, Y).density),
+        made_of(fitted(line, bz.MAP(), X[:-1], Y[:-1]).density),
+        made_of(bz.fit(line, bz.MAP(), X, Y, progress=False, dtype=torch.float32).density),
+        made_of(fitted(lambda x, y: line(x, y), bz.MAP(), X, Y).density),
     ]
     assert len({id(each) for each in made}) == len(made)
 
@@ -171,4 +172,4 @@ def test_a_refused_fit_leaves_what_is_kept() -> None:
     first = fitted(line, bz.MAP(), X, Y)
     with pytest.raises(DataError):
         fitted(line, bz.MAP(), X, Y * float("nan"))
-    assert fitted(line, bz.MAP(), X, Y).density.made is first.density.made
+    assert made_of(fitted(line, bz.MAP(), X, Y).density) is made_of(first.density)
