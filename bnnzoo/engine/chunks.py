@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils.flop_counter import FlopCounterMode
 
 from bnnzoo.engine.compiling import for_compiling
 from bnnzoo.engine.decisive import kind_of
 from bnnzoo.engine.failures import may_raise
+from bnnzoo.engine.flops import flops_of
 from bnnzoo.engine.graphs import lift_constants, trace_deciding
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
@@ -71,12 +70,7 @@ def inner_graph(
         if may_raise(graph):
             log.refused(NATIVE, "a decomposition may raise out of the middle of a loop, whose state would be lost")
             return None
-        if counts_flops:
-            with FlopCounterMode(display=False) as counter, torch.no_grad():
-                graph(*inputs)
-            flops = counter.get_total_flops()
-        else:
-            flops = 0
+        flops = flops_of(graph, list(inputs)) if counts_flops else 0
         for_compiling(graph)
         return Inner(graph, lift_constants(graph), flops)
     except Exception as error:  # a model may fail to trace in any way; the loop in Python says what to change

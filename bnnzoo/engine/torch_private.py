@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPILER",
+    "COMPILING_AUTOGRAD",
+    "DYNAMO",
     "GRAPHS",
     "LAZY_GRAPHS",
     "LOOPS",
@@ -57,6 +59,9 @@ __all__ = [
     "version_of",
     "written_when_called",
 ]
+
+
+DYNAMO, COMPILING_AUTOGRAD = "torch._dynamo", "torch._dynamo.compiled_autograd"
 
 
 class LoweringWarning(UserWarning):
@@ -219,7 +224,7 @@ class DispatchMode(_TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return "torch._dynamo" in sys.modules
+        return DYNAMO in sys.modules
 
 
 def schema(operation: Any) -> Any:

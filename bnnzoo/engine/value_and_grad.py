@@ -5,10 +5,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import grad, vmap
 
 from bnnzoo.engine.failures import is_numerical
 
-__all__ = ["eager_value_and_grad", "looped_value_and_grad", "single_value_and_grad", "value_and_grad_of"]
+__all__ = [
+    "eager_value_and_grad",
+    "hessian_products",
+    "jacobian_of",
+    "looped_value_and_grad",
+    "single_value_and_grad",
+    "value_and_grad_of",
+]
 
 
 def single_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -64,3 +72,43 @@ def value_and_grad_of(function: Callable[[Tensor], Tensor], theta: Tensor) -> tu
         value = function(leaf)
         (gradient,) = torch.autograd.grad(value.sum(), leaf, materialize_grads=True)
     return value.detach(), gradient
+
+
+def hessian_products(function: Callable[[Tensor], Tensor], theta: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return ``v[P] -> H v`` for the Hessian of a function at ``theta[P]``, by reverse mode twice.
+
+    In forward mode torch promotes single precision to double halfway. ``torch.func.vjp`` and ``jacrev`` give autograd vectors,
+    at whose sight torch imports a library of symbolic algebra, which takes longer than a small fit.
+
+    Examples
+    --------
+    >>> hessian_products(lambda x: (x**3).sum(), torch.tensor([1.0, 2.0]))(torch.tensor([1.0, 1.0]))
+    tensor([ 6., 12.])
+    """
+
+    def along(at: Tensor, direction: Tensor) -> Tensor:
+        return (grad(function)(at) * direction).sum()
+
+    return lambda direction: grad(along)(theta, direction)
+
+
+def jacobian_of(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return ``(theta[P], *batch) -> [..., P]``, the Jacobian of a function about its first argument.
+
+    Examples
+    --------
+    >>> jacobian_of(lambda x: torch.stack([x.sum(), x.prod()]))(torch.tensor([2.0, 3.0]))
+    tensor([[1., 1.],
+            [3., 2.]])
+    """
+
+    def jacobian(theta: Tensor, *batch: Any) -> Tensor:
+        def along(at: Tensor, weights: Tensor) -> Tensor:
+            return (function(at, *batch) * weights).sum()
+
+        value = function(theta, *batch)
+        each = torch.eye(value.numel(), dtype=value.dtype, device=value.device).view(-1, *value.shape)
+        found: Tensor = vmap(grad(along), in_dims=(None, 0))(theta, each)
+        return found.view(*value.shape, *theta.shape)
+
+    return jacobian

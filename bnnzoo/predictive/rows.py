@@ -161,8 +161,10 @@ def as_fitted(density: LogDensity, given: Data) -> Data:
     given = conformed(given, density.data)
     for place, (new, old) in enumerate(zip(given, density.data, strict=False)):
         if isinstance(new, Tensor) and isinstance(old, Tensor) and new.shape[1:] != old.shape[1:]:
-            if old.ndim != 2 or new.ndim != 1:
+            if old.ndim != 2 or new.ndim not in (1, 2):
                 hint = ""
+            elif new.ndim == 2:
+                hint = f" Give the {old.shape[1]} columns of the fit, in their order."
             elif old.shape[1] == 1:
                 hint = " Write x[:, None] for one column."
             else:

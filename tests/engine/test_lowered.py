@@ -193,7 +193,7 @@ def test_random_numbers_are_not_shared() -> None:
 
 
 def test_importing_brings_nothing_slow() -> None:
-    slow = ("torch._dynamo", "torch._inductor", "sympy", "xarray", "pandas", "matplotlib", "sklearn")
+    slow = ("torch._dynamo", "torch._inductor", "sympy", "triton", "xarray", "pandas", "matplotlib", "sklearn")
     program = (
         "import sys, torch, pyro; before = set(sys.modules); import bnnzoo; "
         f"print([name for name in {slow} if name in sys.modules.keys() - before])"

@@ -5,10 +5,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.points import Points
+from bnnzoo.engine.value_and_grad import hessian_products
 
 __all__ = ["hessian_of", "hessians_of", "in_double"]
 
@@ -37,13 +38,9 @@ def hessians_of(density: LogDensity, theta: Tensor) -> Tensor:
     together = max(1, VALUES_AT_A_TIME // max(1, density.num_data * min(theta.shape[1], COLUMNS_AT_A_TIME)))
 
     def at(theta: Tensor, *data: Any) -> Tensor:
-        def log_joint(point: Tensor) -> Tensor:
-            return density.log_joint(point, *data)
-
-        # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
-        _, transposed = vjp(grad(log_joint), theta)[:2]
+        product = hessian_products(lambda point: density.log_joint(point, *data), theta)
         columns = torch.eye(len(theta), dtype=theta.dtype, device=theta.device)
-        (found,) = vmap(transposed, chunk_size=COLUMNS_AT_A_TIME)(columns)
+        found: Tensor = vmap(product, chunk_size=COLUMNS_AT_A_TIME)(columns)
         return found.detach()
 
     def batched(theta: Tensor, *data: Any) -> Tensor:

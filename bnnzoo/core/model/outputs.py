@@ -21,6 +21,7 @@ from bnnzoo.core.likelihood.unchecked import switch_validation_off
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.types import Data
+from bnnzoo.engine.value_and_grad import jacobian_of
 
 type _Axes = tuple[int | None, ...]
 
@@ -120,7 +121,7 @@ def jacobian_in_blocks(
         Of a block's Jacobian; that of a single row may be larger.
     """
     if not rows_are_independent(whole, function, theta, data, num_rows):
-        return jacrev(function), [slice(0, num_rows)]
+        return jacobian_of(function), [slice(0, num_rows)]
     size = max(1, max_elements // (whole.shape[-1] * len(theta)))
     blocks = [slice(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]
     return row_jacobians(function, data, num_rows), blocks
@@ -141,7 +142,7 @@ def row_jacobians(function: Callable[..., Tensor], data: Data, num_rows: int) ->
 
     def batched(theta: Tensor, *batch: Any) -> Tensor:
         try:
-            found: Tensor = vmap(jacrev(alone), in_dims=axes)(theta, *batch)
+            found: Tensor = vmap(jacobian_of(alone), in_dims=axes)(theta, *batch)
         except RuntimeError:  # some operations of the user's model may be unknown to vmap
             found = jacrev(function, chunk_size=1)(theta, *batch)
         return found

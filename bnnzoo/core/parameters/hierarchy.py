@@ -7,7 +7,7 @@ import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.func import grad, vjp
+from torch.func import grad
 
 from bnnzoo.core.likelihood.unchecked import switch_validation_off
 from bnnzoo.core.model.density import LogDensity, build_density
@@ -15,6 +15,7 @@ from bnnzoo.core.model.replay import Node, discover, log_prob
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import Site
 from bnnzoo.core.types import Model
+from bnnzoo.engine.value_and_grad import value_and_grad_of
 
 __all__ = ["given_sites", "has_weights", "hyperparameter_sites", "is_real", "multiplying_sites", "scaling_sites"]
 
@@ -100,8 +101,8 @@ def _scaling(density: LogDensity) -> dict[str, tuple[str, ...]]:
     for site in density.sites:
         if site.name in found and site.shape == site.unconstrained_shape:
             free = theta[site.span].reshape(site.shape)
-            value, pull = vjp(site.transform, free)[:2]
-            relative = value / pull(torch.ones_like(value))[0]  # what the log of the scale moves theta by
+            value, slope = value_and_grad_of(site.transform, free)
+            relative = value / slope  # what the log of the scale moves theta by
             up = (slopes[site.span].reshape(site.shape) * relative).sum()
             down = sum((theta[spans[e]] * slopes[spans[e]]).sum() for e in found[site.name])
             if torch.allclose(up, torch.as_tensor(down), rtol=1e-3):

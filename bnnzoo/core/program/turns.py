@@ -15,9 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bnnzoo.engine.deferred_compiler import compiler_deferred
 from bnnzoo.engine.torch_private import untransformed
 
-__all__ = ["aside", "device_of_caller", "let_others", "one_at_a_time", "plain_torch", "seconds_aside", "staying"]
+__all__ = [
+    "aside",
+    "device_of_caller",
+    "let_others",
+    "one_at_a_time",
+    "plain_torch",
+    "seconds_aside",
+    "staying",
+    "streams_left",
+]
 
 
 class _Queue:
@@ -169,6 +179,16 @@ def aside(seconds: float = math.inf) -> Iterator[None]:
 
 
 @contextmanager
+def streams_left() -> Iterator[None]:
+    """Leave the random streams that belong to all threads as they are found."""
+    found = _Streams.now()
+    try:
+        yield
+    finally:
+        found.restore()
+
+
+@contextmanager
 def staying() -> Iterator[None]:
     """Keep the turn where global state is not as others expect it: while a model runs, or with a parameter store of its own."""
     _OWN.stays += 1
@@ -200,6 +220,7 @@ def plain_torch() -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(untransformed())
+        stack.enter_context(compiler_deferred())
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         for kind in ("cpu", "cuda"):

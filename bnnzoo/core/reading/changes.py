@@ -1,10 +1,8 @@
 """Models that change after their fit: a network's functions and settings, tensors in a closure, globals."""
 
-import random
 import warnings
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +10,7 @@ from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import ModelWarning
+from bnnzoo.core.program.turns import streams_left
 from bnnzoo.core.reading.fingerprint import LOG_LIKELIHOOD, different_values, tolerance_of, values_at
 from bnnzoo.core.reading.streamed import num_held
 
@@ -35,12 +34,8 @@ def is_as_remembered(density: LogDensity) -> bool:
 
     A model that is random beyond torch, and has not been found out yet, finds its streams where they were.
     """
-    streams = random.getstate(), np.random.get_state()  # noqa: NPY002 - the model's own
-    try:
+    with streams_left():
         return repr(vars(density).get(REMEMBERED)) == repr(_values_now(density))  # in words, in which NaN is NaN
-    finally:
-        random.setstate(streams[0])
-        np.random.set_state(streams[1])  # noqa: NPY002
 
 
 def warn_of_changed_model(density: LogDensity) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -139,7 +140,7 @@ def _functions(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
 def _function_name(key: str, place: int, shape: torch.Size) -> str:
     site, _, moment = key.rpartition(".")
     row, inner = divmod(place, max(1, shape.numel()))
-    index = "" if not shape else f"[{', '.join(str(int(i)) for i in torch.unravel_index(torch.tensor(inner), shape))}]"
+    index = "" if not shape else f"[{', '.join(str(int(i)) for i in np.unravel_index(inner, shape))}]"
     what = f"the probability of class {inner}" if moment == "probs" else f"the expected outcome{index}"
     return f"{what}{f' of {site!r}' if site else ''} at observation {row}"
 
@@ -150,5 +151,5 @@ def _site_names(density: LogDensity, weights: bool) -> Iterator[str]:
             continue
         size = site.shape.numel()
         for place in range(size):
-            index = [int(i) for i in torch.unravel_index(torch.tensor(place), site.shape)] if size > 1 else []
+            index = [int(i) for i in np.unravel_index(place, site.shape)] if size > 1 else []
             yield repr(site.name) + (str(index) if index else "")

@@ -305,6 +305,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten.addcdiv.default: lambda x, a, b, *, value=1: x + value * (a / b),
     **dict.fromkeys((aten.lerp.Scalar, aten.lerp.Tensor), _lerp),
     aten.logit.default: _logit,
+    aten.index_select.default: lambda x, dim, index: x[(*[slice(None)] * (dim % x.ndim), index.reshape(-1))],
     aten.dot.default: lambda a, b: (a * b).sum(),
     aten.mv.default: lambda a, b: (a * b).sum([1]),
     aten.silu.default: lambda x: x * x.sigmoid(),

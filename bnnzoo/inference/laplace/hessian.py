@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import vmap
 
 from bnnzoo.core.types import Data
+from bnnzoo.engine.value_and_grad import hessian_products
 
 __all__ = ["MAX_ELEMENTS", "diagonal_if_diagonal", "hessian_diagonal", "negative_hessian"]
 
@@ -21,19 +22,20 @@ def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data,
     def of_part(part: Tensor) -> Tensor:
         return function(theta.index_copy(0, index, part), *data)
 
-    _, transposed = vjp(grad(of_part), theta[index])[:2]
+    product = hessian_products(of_part, theta[index])
     directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
     size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
-    hessian = -torch.cat([_products(transposed, block).detach() for block in directions.split(size)])
+    hessian = -torch.cat([_products(product, block).detach() for block in directions.split(size)])
     return (hessian + hessian.mT) / 2
 
 
-def _products(transposed: Callable[[Tensor], tuple[Tensor, ...]], directions: Tensor) -> Tensor:
+def _products(product: Callable[[Tensor], Tensor], directions: Tensor) -> Tensor:
     """Return a linear map applied to every row of ``directions[B, R]``."""
     try:
-        return vmap(lambda v: transposed(v)[0])(directions)
+        found: Tensor = vmap(product)(directions)
+        return found
     except RuntimeError:  # some operations of the user's model may be unknown to vmap
-        return torch.stack([transposed(v)[0] for v in directions])
+        return torch.stack([product(v) for v in directions])
 
 
 def diagonal_if_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor | None:
@@ -53,9 +55,8 @@ def _derivative(value: Tensor, theta: Tensor, weights: Tensor, *, create_graph: 
     """Return the transposed Jacobian of ``value`` about theta times ``weights``; zero where it does not depend on theta."""
     if not value.requires_grad:
         return torch.zeros_like(theta)
-    return torch.autograd.grad(
-        value, theta, weights, retain_graph=True, create_graph=create_graph, materialize_grads=True
-    )[0]
+    along = (value * weights).sum()
+    return torch.autograd.grad(along, theta, retain_graph=True, create_graph=create_graph, materialize_grads=True)[0]
 
 
 def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Ten
     diagonal = diagonal_if_diagonal(function, theta)
     if diagonal is not None:
         return diagonal
-    _, product = vjp(grad(function), theta)[:2]
+    product = hessian_products(function, theta)
     entries = []
     for rows in torch.arange(len(theta), device=theta.device).split(BLOCK):
         directions = torch.nn.functional.one_hot(rows, len(theta)).to(theta)

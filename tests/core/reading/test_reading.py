@@ -220,7 +220,7 @@ def test_the_errors_of_the_model_itself_stay_its_own() -> None:
         ),
         (
             (X[:3, :3],),
-            r"argument 1 has shape \(3, 3\), but the model was fitted to \(40, 5\): only the number of rows",
+            r"argument 1 has shape \(3, 3\), but the model was fitted to \(40, 5\): .* Give the 5 columns of the fit,",
         ),
         ((X[:0],), r"argument 1 \('x'\) has no rows"),
         ((np.where(X > 2, np.nan, X),), "holds nan at row 15, column 4"),
