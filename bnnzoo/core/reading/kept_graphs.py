@@ -47,7 +47,7 @@ def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
     if not _can_be_kept(model, density):
         return
     for kept in reversed(_KEPT):
-        if kept.model is model and _equal(kept.method, method) and _is_alike(kept.density, density):
+        if _equal(kept.model, model) and _equal(kept.method, method) and _is_alike(kept.density, density):
             made_of(density, made_of(kept.density))
             return
 
@@ -94,8 +94,8 @@ def _constrain_alike(known: LogDensity, new: LogDensity) -> bool:
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def _equal(one: Method, other: Method) -> bool:
-    try:
+def _equal(one: object, other: object) -> bool:
+    try:  # a method of an object is a new object each time, and equal
         return bool(one == other)
     except Exception:  # settings may be tensors, or anything
         return False

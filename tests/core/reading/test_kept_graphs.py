@@ -128,6 +128,24 @@ def test_a_model_that_reads_something_else_by_now_is_traced_anew() -> None:
     changed(found)
 
 
+def test_a_method_of_an_object_is_one_model_until_the_object_changes() -> None:
+    class Line:
+        scale = 2.0
+
+        def model(self, x: Tensor, y: Tensor) -> None:
+            b = pyro.sample("b", dist.Normal(0.0, self.scale))
+            with pyro.plate("data", len(x)):
+                pyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+    line = Line()
+    first, again = (fitted(line.model, bz.MAP(), X, Y) for _ in range(2))
+    assert made_of(first.density) is made_of(again.density)
+    line.scale = 0.1
+    changed = fitted(line.model, bz.MAP(), X, Y)
+    assert made_of(changed.density) is not made_of(first.density)
+    assert abs(float(changed.theta)) < 0.5 * abs(float(first.theta))
+
+
 def test_what_the_data_decide_is_decided_by_those_at_hand() -> None:
     def model(group: Tensor, y: Tensor) -> None:
         upper = pyro.sample("upper", dist.Uniform(0.0, y.max() + 1.0))
