@@ -24,7 +24,6 @@ from bnnzoo.inference.optimise.lbfgs import Evaluate
 
 __all__ = ["MAX_FITS", "TOLERANCE", "Marginal", "default_sites", "integrated_sites", "marginal_mode", "over_scales"]
 
-FITS_PER_HYPERPARAMETER = 14  # that the search needs, roughly
 TOLERANCE, MAX_FITS = 1e-3, 500  # of the search
 
 
@@ -37,7 +36,7 @@ class Marginal:
         is_other[index] = False
         self.others = is_other.nonzero()[:, 0]
         self._names = [site.name for site in density.sites if not is_other[site.span.start]]
-        self._method = method
+        self._method, self._value_and_grad = method, density.value_and_grad.repeated()
         self._best: Gaussian | None = None
         self.size = len(index)
         self.trace: list[float] = []
@@ -97,7 +96,7 @@ class Marginal:
             return own
         start, left = self._best.loc[self.others], max(own.polish_steps, 1)
         covariance, length = self._preconditioner(self._best.covariance, left)
-        evaluate = self._conditional(theta, left)
+        evaluate = self._conditional(theta)
         converged = False
         while left > 0 and not converged:
             start, converged, count = preconditioned_lbfgs(covariance, evaluate, start, min(length, left))
@@ -117,13 +116,12 @@ class Marginal:
             return Diagonal(ones), max_steps
         return covariance, STEPS_PER_UPDATE
 
-    def _conditional(self, theta: Tensor, max_steps: int) -> Evaluate:
+    def _conditional(self, theta: Tensor) -> Evaluate:
         """Return ``others[1, R] -> ([1], [1, R])``, the log joint density with the hyperparameters of ``theta[P]`` fixed."""
-        num_calls = max_steps * FITS_PER_HYPERPARAMETER * max(1, len(self._index))
-        whole = self._density.value_and_grad.specialize(theta[None], *self._density.data, num_calls=num_calls)
 
         def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = whole(theta.index_copy(0, self.others, rows[0])[None], *self._density.data)
+            point = theta.index_copy(0, self.others, rows[0])[None]
+            value, gradient = self._value_and_grad(point, *self._density.data)
             return value, gradient[:, self.others]
 
         return evaluate
