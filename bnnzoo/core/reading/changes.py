@@ -1,5 +1,6 @@
 """Models that change after their fit: a network's functions and settings, tensors in a closure, globals."""
 
+import math
 import warnings
 from typing import Any
 
@@ -11,10 +12,10 @@ from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.core.program.turns import streams_left
-from bnnzoo.core.reading.fingerprint import LOG_LIKELIHOOD, different_values, tolerance_of, values_at
+from bnnzoo.core.reading.fingerprint import LOG_LIKELIHOOD, LOG_PRIOR, different_values, tolerance_of, values_at
 from bnnzoo.core.reading.streamed import num_held
 
-__all__ = ["is_as_remembered", "remember_model", "warn_of_changed_model"]
+__all__ = ["remember_model", "values_of_all_rows", "warn_of_changed_model"]
 
 REMEMBERED = "_values_at_fit"
 """Entry of a density's own dictionary, which `dataclasses.replace` drops: a density with other data remembers nothing."""
@@ -24,18 +25,8 @@ NUM_ROWS, MAX_NUMBERS = 32, 2**18
 
 
 def remember_model(density: LogDensity) -> None:
-    """Note once what a model computes, at two points and on a few rows, for :func:`warn_of_changed_model`."""
-    if REMEMBERED not in vars(density):
-        vars(density)[REMEMBERED] = _values_now(density)
-
-
-def is_as_remembered(density: LogDensity) -> bool:
-    """Tell whether a model computes, to the last digit, what it did when it was remembered.
-
-    A model that is random beyond torch, and has not been found out yet, finds its streams where they were.
-    """
-    with streams_left():
-        return repr(vars(density).get(REMEMBERED)) == repr(_values_now(density))  # in words, in which NaN is NaN
+    """Note what a model computes now, at two points and on a few rows, for :func:`warn_of_changed_model`."""
+    vars(density)[REMEMBERED] = _values_now(density)
 
 
 def warn_of_changed_model(density: LogDensity) -> None:
@@ -60,14 +51,29 @@ def warn_of_changed_model(density: LogDensity) -> None:
         )
 
 
-def _values_now(density: LogDensity) -> dict[str, Any]:
-    held, generator = num_held(density), torch.Generator().manual_seed(0)
-    points = [
+def values_of_all_rows(density: LogDensity) -> dict[str, Any] | None:
+    """Return what a model computes now, at two points, given its data; None where it is not finite, which tells nothing.
+
+    A model that is random beyond torch, and has not been found out yet, finds its streams where they were.
+    """
+    with streams_left():
+        found = values_at(density, _two_points(density), *density.data, given=True)
+    known = [value for name in (LOG_PRIOR, LOG_LIKELIHOOD) for value in found.get(name, ())]
+    return found if len(known) == 4 and all(map(math.isfinite, known)) else None
+
+
+def _two_points(density: LogDensity) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [
         (scale * torch.randn(density.num_params, generator=generator, dtype=torch.float64)).to(
             density.device, density.dtype
         )
         for scale in (0.3, 1.0)
     ]
+
+
+def _values_now(density: LogDensity) -> dict[str, Any]:
+    held, points = num_held(density), _two_points(density)
     rows = select(density.data, torch.arange(min(NUM_ROWS, held), device=density.device), held)
     values = values_at(density, points, *rows, given=True)
     is_small = sum(value.numel() for value in density.data if isinstance(value, Tensor)) <= MAX_NUMBERS

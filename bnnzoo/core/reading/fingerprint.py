@@ -19,6 +19,7 @@ from bnnzoo.core.types import Data
 
 __all__ = [
     "LOG_LIKELIHOOD",
+    "LOG_PRIOR",
     "VALUES",
     "Fingerprint",
     "different_data",

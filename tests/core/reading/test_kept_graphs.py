@@ -74,6 +74,12 @@ def test_a_fit_with_kept_graphs_has_the_draws_of_one_without(name: str, engine: 
     assert torch.equal(draws_of(other), draws_of(afresh))
 
 
+def test_fits_of_two_shapes_in_turn_keep_the_graphs_of_both() -> None:
+    made = [made_of(fitted(line, bz.MAP(), X[:rows], Y[:rows]).density) for rows in (20, 15, 20, 15, 15, 20)]
+    assert made[0] is made[2] is made[5] is not made[1]
+    assert made[1] is made[3] is made[4]
+
+
 def test_a_later_fit_traces_nothing(monkeypatch) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("traced")
@@ -126,6 +132,34 @@ def test_a_model_that_reads_something_else_by_now_is_traced_anew() -> None:
     found = changed(found)
     known["link"] = torch.nn.Identity()
     changed(found)
+
+
+def test_a_number_that_one_late_row_reads_counts() -> None:
+    table = torch.zeros(10, dtype=torch.float64)
+    group = torch.tensor([0] * 60 + [7] * 4)
+    y = torch.ones(64, dtype=torch.float64)
+
+    def model(group: Tensor, y: Tensor) -> None:
+        b = pyro.sample("b", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(b + table[group], 1.0), obs=y)
+
+    first = float(fitted(model, bz.MAP(), group, y).theta)
+    table[7] = 5.0
+    assert float(fitted(model, bz.MAP(), group, y).theta) == pytest.approx(first - 20 / 65, abs=1e-6)
+
+
+def test_a_model_that_has_no_value_at_the_points_where_it_is_compared_is_traced_each_time() -> None:
+    def model(y: Tensor) -> None:
+        b = pyro.sample("b", dist.Normal(5.0, 0.1))
+        pyro.factor("root", (b - 4.0).sqrt())
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(b, 1.0), obs=y)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LoweringWarning)
+        fitted(model, bz.MAP(init=torch.tensor([[5.0]], dtype=torch.float64)), Y)
+    assert not kept_graphs._KEPT
 
 
 def test_a_method_of_an_object_is_one_model_until_the_object_changes() -> None:
