@@ -402,6 +402,20 @@ REWRITTEN: dict[Any, list[Callable[..., Any]]] = {
         lambda x, y, g, p, f: torch.zeros_like(f(x)),
         lambda x, y, g, p, f: torch.zeros_like(f(x.mT, dtype=torch.int64)),
     ],
+    aten.index_select.default: [
+        lambda x, y, g, p, f: f(x, 0, torch.tensor([6, 1, 1])),
+        lambda x, y, g, p, f: f(x, -1, torch.tensor([2, 0])),
+        lambda x, y, g, p, f: f(x[2, 0], 0, torch.tensor([0])) + f(x[2], 0, torch.tensor(1)),
+    ],
+    aten.index_copy.default: [
+        lambda x, y, g, p, f: f(x, 0, torch.tensor([6, 1]), g[:2]),
+        lambda x, y, g, p, f: f(x, 1, torch.tensor([2, 0]), g[:, :2]) + f(x[2, 0], 0, torch.tensor([0]), g[0, :1]),
+    ],
+    aten.index_add.default: [
+        lambda x, y, g, p, f: f(x, 0, torch.tensor([6, 1, 6]), g[:3]),
+        lambda x, y, g, p, f: f(g, 1, torch.tensor([2, 0]), g[:, :2], alpha=-2),
+        lambda x, y, g, p, f: f(g[2, 0], 0, torch.tensor(0), g[0, 0], alpha=3),
+    ],
     aten.clamp.default: [
         lambda x, y, g, p, f: f(x, -1.0, 1.0),
         lambda x, y, g, p, f: f(x, None, 1.0) + f(x, -2.0),

@@ -34,6 +34,28 @@ def _empty_like(x: Tensor, *, dtype: torch.dtype | None = None, **options: Any) 
     return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
 
 
+def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if not x.ndim:
+        return x.clone()
+    found: Tensor = aten.index.Tensor(x, [*[None] * (dim % x.ndim), index.reshape(-1)])
+    return found
+
+
+def _index_copy(x: Tensor, dim: int, index: Tensor, values: Tensor) -> Tensor:
+    if not x.ndim:
+        return values.reshape(())
+    copied: Tensor = aten.index_put.default(x, [*[None] * (dim % x.ndim), index.reshape(-1)], values)
+    return copied
+
+
+def _index_add(x: Tensor, dim: int, index: Tensor, values: Tensor, *, alpha: float | int = 1) -> Tensor:
+    values = values if alpha == 1 else values * alpha
+    if not x.ndim:
+        return x + values.sum()
+    added: Tensor = aten.index_put.default(x, [*[None] * (dim % x.ndim), index.reshape(-1)], values, True)
+    return added
+
+
 def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         x = x if low is None else torch.maximum(x, low)
@@ -305,7 +327,9 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten.addcdiv.default: lambda x, a, b, *, value=1: x + value * (a / b),
     **dict.fromkeys((aten.lerp.Scalar, aten.lerp.Tensor), _lerp),
     aten.logit.default: _logit,
-    aten.index_select.default: lambda x, dim, index: x[(*[slice(None)] * (dim % x.ndim), index.reshape(-1))],
+    aten.index_select.default: _index_select,
+    aten.index_copy.default: _index_copy,
+    aten.index_add.default: _index_add,
     aten.dot.default: lambda a, b: (a * b).sum(),
     aten.mv.default: lambda a, b: (a * b).sum([1]),
     aten.silu.default: lambda x: x * x.sigmoid(),
