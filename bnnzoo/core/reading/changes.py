@@ -14,19 +14,37 @@ from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.core.program.turns import streams_left
 from bnnzoo.core.reading.fingerprint import LOG_LIKELIHOOD, LOG_PRIOR, different_values, tolerance_of, values_at
 from bnnzoo.core.reading.streamed import num_held
+from bnnzoo.core.types import Data
 
-__all__ = ["remember_model", "values_of_all_rows", "warn_of_changed_model"]
+__all__ = ["MAX_NUMBERS", "is_as_remembered", "is_told_apart", "remember_model", "warn_of_changed_model"]
 
 REMEMBERED = "_values_at_fit"
 """Entry of a density's own dictionary, which `dataclasses.replace` drops: a density with other data remembers nothing."""
 
 NUM_ROWS, MAX_NUMBERS = 32, 2**18
-"""Rows on which a model is known again, and the size of data up to which a model that needs all its rows is."""
+"""Rows by which a model is known again, and the size of data up to which it is by all of them."""
 
 
 def remember_model(density: LogDensity) -> None:
-    """Note what a model computes now, at two points and on a few rows, for :func:`warn_of_changed_model`."""
-    vars(density)[REMEMBERED] = _values_now(density)
+    """Note once what a model computes, at two points and on all rows of little data, for :func:`warn_of_changed_model`."""
+    if REMEMBERED not in vars(density):
+        vars(density)[REMEMBERED] = _values_now(density)
+
+
+def is_told_apart(density: LogDensity) -> bool:
+    """Tell whether what was remembered of a model is finite: else it would be the same for many another."""
+    found = vars(density)[REMEMBERED]["with data"]
+    known = [value for name in (LOG_PRIOR, LOG_LIKELIHOOD) for value in found.get(name, ())]
+    return len(known) == 4 and all(map(math.isfinite, known))
+
+
+def is_as_remembered(density: LogDensity) -> bool:
+    """Tell whether a model computes, to the last digit, what it did when it was remembered.
+
+    A model that is random beyond torch, and has not been found out yet, finds its streams where they were.
+    """
+    with streams_left():
+        return bool(vars(density)[REMEMBERED] == _values_now(density))
 
 
 def warn_of_changed_model(density: LogDensity) -> None:
@@ -51,33 +69,22 @@ def warn_of_changed_model(density: LogDensity) -> None:
         )
 
 
-def values_of_all_rows(density: LogDensity) -> dict[str, Any] | None:
-    """Return what a model computes now, at two points, given its data; None where it is not finite, which tells nothing.
-
-    A model that is random beyond torch, and has not been found out yet, finds its streams where they were.
-    """
-    with streams_left():
-        found = values_at(density, _two_points(density), *density.data, given=True)
-    known = [value for name in (LOG_PRIOR, LOG_LIKELIHOOD) for value in found.get(name, ())]
-    return found if len(known) == 4 and all(map(math.isfinite, known)) else None
-
-
-def _two_points(density: LogDensity) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return [
+def _values_now(density: LogDensity) -> dict[str, Any]:
+    held, generator = num_held(density), torch.Generator().manual_seed(0)
+    points = [
         (scale * torch.randn(density.num_params, generator=generator, dtype=torch.float64)).to(
             density.device, density.dtype
         )
         for scale in (0.3, 1.0)
     ]
-
-
-def _values_now(density: LogDensity) -> dict[str, Any]:
-    held, points = num_held(density), _two_points(density)
-    rows = select(density.data, torch.arange(min(NUM_ROWS, held), device=density.device), held)
+    rows, is_small = density.data, _size_of(density.data) <= MAX_NUMBERS
+    if not is_small:
+        rows = select(density.data, torch.arange(min(NUM_ROWS, held), device=density.device), held)
     values = values_at(density, points, *rows, given=True)
-    is_small = sum(value.numel() for value in density.data if isinstance(value, Tensor)) <= MAX_NUMBERS
-    if LOG_LIKELIHOOD not in values and is_small:  # the model cannot be run on some of its rows
-        values = values_at(density, points, *density.data, given=True)
-    sizes = [density.num_params, min(NUM_ROWS, held)]
+    sizes = [density.num_params, held if is_small else min(NUM_ROWS, held)]
     return {"sizes": sizes, "tolerance": tolerance_of(density.dtype), "with data": values}
+
+
+def _size_of(data: Data) -> int:
+    """Return how many numbers the tensors of data hold."""
+    return sum(value.numel() for value in data if isinstance(value, Tensor))

@@ -1,7 +1,7 @@
 """Graphs and native code of a model's functions, kept from one fit for the next by the same method to data of the same shapes."""
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,22 +9,21 @@ from torch import Tensor
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, made_of
 from bnnzoo.core.model.kinds import shapes_of
-from bnnzoo.core.reading.changes import values_of_all_rows
+from bnnzoo.core.reading.changes import MAX_NUMBERS, is_as_remembered, is_told_apart, remember_model
 from bnnzoo.core.types import Model
 from bnnzoo.engine import pytree
 from bnnzoo.engine.decisive import decide_alike
 
 __all__ = ["keep_graphs", "take_kept_graphs"]
 
-NUM_KEPT, MAX_NUMBERS = 8, 2**18
-"""Fits whose graphs are kept, and the size of data and parameters up to which they are: what is kept holds the data."""
+NUM_KEPT = 8
+"""Fits whose graphs are kept, with their data, which are to be little: those of which a model is known again by all rows."""
 
 
 class _Kept(NamedTuple):
     model: Model
     method: Method
     density: LogDensity
-    values: dict[str, Any]
 
 
 _KEPT: deque[_Kept] = deque(maxlen=NUM_KEPT)
@@ -48,7 +47,7 @@ def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
     if not _can_be_kept(model, density):
         return
     for kept in reversed(_KEPT):
-        if _equal(kept.model, model) and _equal(kept.method, method) and _is_alike(kept, density):
+        if _equal(kept.model, model) and _equal(kept.method, method) and _is_alike(kept.density, density):
             made_of(density, made_of(kept.density))
             return
 
@@ -60,9 +59,9 @@ def keep_graphs(model: Model, method: Method, density: LogDensity) -> None:
     others = [each for each in _KEPT if made_of(each.density) is not made_of(density)]
     _KEPT.clear()
     _KEPT.extend(others)
-    values = values_of_all_rows(density)
-    if values is not None:
-        _KEPT.append(_Kept(model, method, density, values))
+    remember_model(density)
+    if is_told_apart(density):
+        _KEPT.append(_Kept(model, method, density))
 
 
 def _can_be_kept(model: Model, density: LogDensity) -> bool:
@@ -75,15 +74,14 @@ def _can_be_kept(model: Model, density: LogDensity) -> bool:
     return is_plain and max(numbers, density.num_params) <= MAX_NUMBERS
 
 
-def _is_alike(kept: _Kept, new: LogDensity) -> bool:
+def _is_alike(known: LogDensity, new: LogDensity) -> bool:
     """Tell whether a model is the same function as before, its data alone being others."""
-    known = kept.density
     decide_alike(pytree.tree_leaves(new.data), pytree.tree_leaves(known.data))
     return (
         _facts(known) == _facts(new)
         and shapes_of(known.data) == shapes_of(new.data)
         and _constrain_alike(known, new)
-        and kept.values == values_of_all_rows(known)
+        and is_as_remembered(known)
     )
 
 
