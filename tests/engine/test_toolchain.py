@@ -175,3 +175,13 @@ def test_what_a_compiler_keeps_lies_in_an_own_folder(monkeypatch: pytest.MonkeyP
     assert toolchain.environment()["ZIG_GLOBAL_CACHE_DIR"] == str(tmp_path / "bnnzoo" / "zig")
     monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", "elsewhere")
     assert toolchain.environment()["ZIG_GLOBAL_CACHE_DIR"] == "elsewhere"
+
+
+def test_room_is_made_beside_a_process_that_makes_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that was listed may be gone when it is looked at: the fit that compiled then ran as graphs."""
+    monkeypatch.setattr(building, "MOST_LIBRARIES", 1)
+    kept = tmp_path / f"kept{toolchain.suffix()}"
+    kept.write_bytes(b"")
+    (tmp_path / f"gone{toolchain.suffix()}").symlink_to(tmp_path / "nowhere")
+    building._make_room(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [kept.name]

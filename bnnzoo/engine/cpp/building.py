@@ -197,6 +197,13 @@ def _compile(source: str, path: Path) -> None:
 def _make_room(folder: Path) -> None:
     sweep(folder, ".")
     for pattern in (f"*{toolchain.suffix()}", "*.sha256", "*.txt"):
-        files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        files = sorted(folder.glob(pattern), key=_last_used)
         for path in files[: max(len(files) - MOST_LIBRARIES, 0)]:
             path.unlink(missing_ok=True)
+
+
+def _last_used(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process has made room meanwhile
+        return 0.0
