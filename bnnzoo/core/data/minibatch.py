@@ -1,12 +1,15 @@
 """Data on its way into a model: arrays to tensors, checks, and selections of rows."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError, as_tensor
 from bnnzoo.core.types import Data
 
-__all__ = ["DataError", "as_tensors", "has_rows", "select", "unequal_rows"]
+__all__ = ["DataError", "as_tensors", "has_rows", "num_numbers", "select", "unequal_rows"]
 
 
 def as_tensors(
@@ -44,6 +47,11 @@ def has_rows(value: object, num_data: int) -> bool:
 def select(data: Data, rows: Tensor | slice, num_data: int) -> Data:
     """Return ``data`` with only the given rows of each tensor that has ``num_data`` of them; a slice makes no copy."""
     return tuple(value[rows] if has_rows(value, num_data) else value for value in data)
+
+
+def num_numbers(data: Iterable[Any]) -> int:
+    """Return how many numbers the tensors among arguments hold."""
+    return sum(value.numel() for value in data if isinstance(value, Tensor))
 
 
 def unequal_rows(data: Data) -> str | None:

@@ -5,16 +5,14 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.data.minibatch import num_numbers, select
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.core.program.turns import streams_left
 from bnnzoo.core.reading.fingerprint import LOG_LIKELIHOOD, LOG_PRIOR, different_values, tolerance_of, values_at
 from bnnzoo.core.reading.streamed import num_held
-from bnnzoo.core.types import Data
 
 __all__ = ["MAX_NUMBERS", "is_as_remembered", "is_told_apart", "remember_model", "warn_of_changed_model"]
 
@@ -77,14 +75,9 @@ def _values_now(density: LogDensity) -> dict[str, Any]:
         )
         for scale in (0.3, 1.0)
     ]
-    rows, is_small = density.data, _size_of(density.data) <= MAX_NUMBERS
+    rows, is_small = density.data, num_numbers(density.data) <= MAX_NUMBERS
     if not is_small:
         rows = select(density.data, torch.arange(min(NUM_ROWS, held), device=density.device), held)
     values = values_at(density, points, *rows, given=True)
     sizes = [density.num_params, held if is_small else min(NUM_ROWS, held)]
     return {"sizes": sizes, "tolerance": tolerance_of(density.dtype), "with data": values}
-
-
-def _size_of(data: Data) -> int:
-    """Return how many numbers the tensors of data hold."""
-    return sum(value.numel() for value in data if isinstance(value, Tensor))

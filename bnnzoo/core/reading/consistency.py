@@ -15,7 +15,7 @@ from torch.func import vmap
 
 from bnnzoo.core.data.arguments import argument_names
 from bnnzoo.core.data.described import described
-from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.data.minibatch import num_numbers, select
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node, discover, log_prob, scaled_sum
@@ -167,7 +167,7 @@ def _joined(points: Tensor, others: Tensor, weights: Tensor) -> tuple[Tensor, Te
 
 def _few_rows(density: LogDensity, limit: int) -> Data:
     """Return the data if they are at most ``limit`` numbers, else random rows of them in their order."""
-    if _size(density.data) <= limit or density.num_data <= FEW_ROWS:
+    if num_numbers(density.data) <= limit or density.num_data <= FEW_ROWS:
         return density.data
     rows = torch.randperm(density.num_data, generator=torch.Generator().manual_seed(0))[:FEW_ROWS]
     return select(density.data, rows.sort().values.to(density.device), density.num_data)
@@ -190,11 +190,7 @@ def _is_close(one: Tensor, other: Tensor) -> bool:
 
 def is_small(data: Data) -> bool:
     """Tell whether the whole of the data is little enough to be looked at in one batch of points."""
-    return _size(data) <= MAX_NUMBERS_WHOLE
-
-
-def _size(data: Data) -> int:
-    return sum(value.numel() for value in data if isinstance(value, Tensor))
+    return num_numbers(data) <= MAX_NUMBERS_WHOLE
 
 
 def _in_parts(density: LogDensity, size: int) -> Evaluate:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnnzoo.core.data.minibatch import num_numbers
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.learnable import with_reference
 from bnnzoo.core.model.terms import log_prior_of, moments_of, pointwise_of
@@ -211,7 +212,7 @@ def _points(density: LogDensity, scales: Mapping[str, Sequence[float]]) -> list[
 
 def _made_up(data: Data) -> Data | None:
     """Return data of the same shapes between zero and one, whole numbers zero; None if they would be too many."""
-    if sum(value.numel() for value in data if isinstance(value, Tensor)) > MAX_NUMBERS:
+    if num_numbers(data) > MAX_NUMBERS:
         return None
     generator = torch.Generator().manual_seed(1)
     return tuple(_random_like(value, generator) if isinstance(value, Tensor) else value for value in data)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bnnzoo.core.data.minibatch import num_numbers
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, made_of
 from bnnzoo.core.model.kinds import shapes_of
@@ -70,24 +71,22 @@ def _can_be_kept(model: Model, density: LogDensity) -> bool:
         return False
     leaves = pytree.tree_leaves(density.data)
     is_plain = all(isinstance(each, Tensor | int | float | str | None) for each in leaves)
-    numbers = sum(each.numel() for each in leaves if isinstance(each, Tensor))
-    return is_plain and max(numbers, density.num_params) <= MAX_NUMBERS
+    return is_plain and max(num_numbers(leaves), density.num_params) <= MAX_NUMBERS
 
 
 def _is_alike(known: LogDensity, new: LogDensity) -> bool:
     """Tell whether a model is the same function as before, its data alone being others."""
     decide_alike(pytree.tree_leaves(new.data), pytree.tree_leaves(known.data))
     return (
-        _facts(known) == _facts(new)
+        _layout(known) == _layout(new)
         and shapes_of(known.data) == shapes_of(new.data)
         and _constrain_alike(known, new)
         and is_as_remembered(known)
     )
 
 
-def _facts(density: LogDensity) -> tuple[object, ...]:
-    sites = tuple((site.name, site.shape, site.unconstrained_shape, site.plates) for site in density.sites)
-    return sites, density.dtype, density.observed, density.factors, density.num_data, density.row_plates
+def _layout(density: LogDensity) -> tuple[object, ...]:
+    return density.dtype, [(site.name, site.shape, site.unconstrained_shape) for site in density.sites]
 
 
 def _constrain_alike(known: LogDensity, new: LogDensity) -> bool:

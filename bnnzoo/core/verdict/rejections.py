@@ -1,25 +1,17 @@
 """Summary of points rejected because the model cannot be evaluated there."""
 
-import warnings
-
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.numerics import Failure
-from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.engine.failures import FailuresAsNaN
-from bnnzoo.engine.torch_private import ignore_slow_batching
+from bnnzoo.core.verdict.importance import log_joint_at
 
 __all__ = ["nearest_failure", "why_rejected"]
 
 NUM_DIRECTIONS = 8
 DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """How far from the draws to look, in standard deviations, and in units of the parameters where a posterior is narrow."""
-
-MAX_ROWS = 2**14
-"""Of data at which all points of a distance are tried at once."""
 
 
 def why_rejected(density: LogDensity, draws: Tensor, num_rejected: int) -> str:
@@ -62,22 +54,8 @@ def nearest_failure(density: LogDensity, draws: Tensor) -> Failure | None:
     scales = torch.stack([spread, torch.ones_like(spread)])
     for distance, directions in zip(DISTANCES, noise, strict=True):
         points = centre + distance * (directions[:, None] * scales).flatten(0, 1)
-        for point in points[_where_not_finite(density, points)]:
+        for point in points[log_joint_at(density, points).isinf()]:
             failure = density.failure(point, *density.data)
             if failure is not None:
                 return failure
     return None
-
-
-def _where_not_finite(density: LogDensity, points: Tensor) -> Tensor:
-    """Return at which of the points ``[M, P]`` the log density is not finite, all of them where that takes a run for each."""
-    in_dims = (0, *(None for _ in density.data))
-    everywhere = torch.ones(len(points), dtype=torch.bool, device=points.device)
-    if density.num_data > MAX_ROWS:
-        return everywhere
-    try:
-        with FailuresAsNaN(), torch.no_grad(), isolated(0, density.device), warnings.catch_warnings():
-            ignore_slow_batching()
-            return ~vmap(density.log_joint, in_dims, randomness="different")(points, *density.data).isfinite()
-    except Exception:  # the model's own code may raise anything where it cannot be batched, or fails
-        return everywhere

@@ -365,7 +365,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
 }
 
 MORE = (
-    *(aten.index_select, aten.addmv, aten.linalg_vector_norm, aten.dist),
+    *(aten.addmv, aten.linalg_vector_norm, aten.dist),
     *(aten.permute_copy, aten.tril_indices, aten.triu_indices),
     *(aten.native_layer_norm, aten._native_batch_norm_legit, aten.native_batch_norm, aten.native_group_norm),
     *(aten.bitwise_and_, aten.bitwise_or_, aten.clamp_min_),

@@ -134,6 +134,29 @@ def test_a_model_that_reads_something_else_by_now_is_traced_anew() -> None:
     changed(found)
 
 
+def test_arguments_that_are_no_tensors_have_graphs_of_their_own() -> None:
+    def model(x: Tensor, y: Tensor, power: int, link: str) -> None:
+        b = pyro.sample("b", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(b * getattr(x, link)() ** power, 1.0), obs=y)
+
+    cases = [(1, "exp"), (2, "exp"), (1, "cos"), (1, "exp")]
+    for method in (bz.MAP(), SHORT["NUTS"]):
+        made = [made_of(fitted(model, method, X, Y, *case).density) for case in cases]
+        assert made[0] is made[3] and len({id(each) for each in made}) == 3
+
+
+def test_counts_have_graphs_for_each_precision() -> None:
+    def model(y: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Gamma(2.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Poisson(rate), obs=y)
+
+    counts = torch.tensor([0, 3, 1])
+    single, double = (bz.fit(model, bz.MAP(), counts, progress=False, dtype=d) for d in (torch.float32, torch.float64))
+    assert made_of(single.density) is not made_of(double.density)
+
+
 def test_a_number_that_one_late_row_reads_counts() -> None:
     table = torch.zeros(10, dtype=torch.float64)
     group = torch.tensor([0] * 60 + [7] * 4)
