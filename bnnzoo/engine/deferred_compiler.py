@@ -1,4 +1,4 @@
-"""Derivatives by torch.func without torch's compiler, which these import, to switch it off, though nothing has switched it on."""
+"""Derivatives without the import of torch's compiler, which torch.func makes only to switch it off."""
 
 import sys
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _LOCK, _OPEN = Lock(), [0]
 
 
 class _Deferred(ModuleType):
-    """What stands for a module until something of it is asked for that is not known here: then the module is imported."""
+    """A stand-in for a module, which is imported once something is asked for that is not known here."""
 
     def __init__(self, name: str, **known: Any) -> None:
         super().__init__(name)
@@ -33,10 +33,10 @@ class _Deferred(ModuleType):
 
 @contextmanager
 def compiler_deferred() -> Iterator[None]:
-    """Let derivatives leave torch's compiler alone within the body, for as long as nothing else imports it.
+    """Differentiate within the body without importing torch's compiler; whatever else asks for it gets it.
 
-    Each derivative asks it not to compile backward passes, which it does only where someone has imported it and asked it to. The
-    import takes more than a second, longer than most fits.
+    Each derivative tells the compiler to leave its backward pass alone, which it compiles only where a program has imported it
+    and asked for that. The import takes more than a second, longer than most fits.
 
     Examples
     --------

@@ -30,7 +30,7 @@ def remember_model(density: LogDensity) -> None:
 
 
 def is_told_apart(density: LogDensity) -> bool:
-    """Tell whether what was remembered of a model is finite: else it would be the same for many another."""
+    """Tell whether what was remembered of a model is finite, without which it tells nothing of the model."""
     found = vars(density)[REMEMBERED]["with data"]
     known = [value for name in (LOG_PRIOR, LOG_LIKELIHOOD) for value in found.get(name, ())]
     return len(known) == 4 and all(map(math.isfinite, known))

@@ -31,11 +31,11 @@ _KEPT: deque[_Kept] = deque(maxlen=NUM_KEPT)
 
 
 def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
-    """Let a density, just read, have the graphs of an earlier fit, if the model is the same function of theta and the data.
+    """Give a density that was just read the graphs of an earlier fit, if the model is the same function of theta and the data.
 
-    It is if it computes at two points, given the earlier data, what it did at the end of that fit, down to the last digit, and if
-    its parameters are constrained as they were. Whatever else the data may change is part of the graphs, or asked for by value
-    (:mod:`bnnzoo.engine.decisive`).
+    It counts as the same if it computes, at two points and given the earlier data, what it did at the end of that fit, down to
+    the last digit, and constrains its parameters alike. All else that the data may change is part of the graphs, or decided by
+    value (:mod:`bnnzoo.engine.decisive`).
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
 
 
 def keep_graphs(model: Model, method: Method, density: LogDensity) -> None:
-    """Keep what a fit has made for the next, unless something fell back, which is to be said again, or took long to compile."""
+    """Keep what a fit has made for the next one, unless part of it was compiled, or fell back to Python and is to be told again."""
     if not _can_be_kept(model, density) or not made_of(density).is_plain:
         return
     others = [each for each in _KEPT if made_of(each.density) is not made_of(density)]

@@ -241,6 +241,9 @@ def test_few_fits_are_kept_and_none_of_much_data() -> None:
     much = torch.linspace(0.0, 1.0, kept_graphs.MAX_NUMBERS, dtype=torch.float64)
     fitted(line, bz.MAP(), much, much)
     assert not kept_graphs._KEPT
+    half = much[: len(much) // 2]
+    fitted(line, bz.MAP(), half, half + (1e4 * half).sin())
+    assert len(kept_graphs._KEPT) == 1
 
 
 def test_a_refused_fit_leaves_what_is_kept() -> None:
