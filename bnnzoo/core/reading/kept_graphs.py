@@ -54,7 +54,7 @@ def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
 
 
 def keep_graphs(model: Model, method: Method, density: LogDensity) -> None:
-    """Keep what a fit has made for the next one, unless part of it was compiled, or fell back to Python and is to be told again."""
+    """Keep what a fit has made for the next one, unless part was compiled, or fell back to Python and is to be told again."""
     if not _can_be_kept(model, density) or not made_of(density).is_plain:
         return
     others = [each for each in _KEPT if made_of(each.density) is not made_of(density)]
