@@ -82,7 +82,7 @@ def _put(scope: Scope, node: Node, target: View) -> None:
     nest.uses, nest.defines = [*uses, *values.accesses(index), target.read.access()], [target.read.access()]
     scope.statements.add(nest)
     body, inner, sizes = nest.body, index[first : first + rank], target.shape[first:]
-    rows = [_row(body, each, inner, size) for each, size in zip(numbers, sizes, strict=False)]
+    rows = [_row(body, each, inner, size, target) for each, size in zip(numbers, sizes, strict=False)]
     place = target.read.place((*index[:first], *rows, *index[first + rank :]))
     entry = converted(body, values, target.dtype, index)
     body.lines.append(f"{target.buffer.name}[{place}] {'+=' if adds else '='} {entry};")
@@ -99,7 +99,7 @@ def taken(scope: Scope, node: Node) -> Value:
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
         sizes, inner = source.shape[first:], index[first : first + rank]
-        rows = [_row(body, each, inner, size) for each, size in zip(numbers, sizes, strict=False)]
+        rows = [_row(body, each, inner, size, source) for each, size in zip(numbers, sizes, strict=False)]
         return body.load(source.buffer, source.read.place((*index[:first], *rows, *index[first + rank :])))
 
     return scope.kept(node, _by_numbers(source, numbers, shape, emit))
@@ -123,7 +123,7 @@ def gathered(scope: Scope, node: Node) -> Value:
     dim = given % max(len(source.shape), 1)
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
-        row = _row(body, number, index, source.shape[dim])
+        row = _row(body, number, index, source.shape[dim], source)
         return body.load(source.buffer, source.read.place((*index[:dim], row, *index[dim + 1 :])))
 
     return scope.kept(node, _by_numbers(source, [number], number.shape, emit))
@@ -135,10 +135,15 @@ def _by_numbers(source: View, numbers: Sequence[Lazy], shape: Shape, emit: Any) 
     return Lazy(shape, source.dtype, emit, uses=tuple(uses), cost=4)
 
 
-def _row(body: Body, number: Lazy, index: tuple[Affine, ...], size: int) -> Affine:
-    """Return the number of a row, counted from the end if it is negative."""
+def _row(body: Body, number: Lazy, index: tuple[Affine, ...], size: int, rows: View) -> Affine:
+    """Return the number of a row, counted from the end if it is negative.
+
+    It is as wide as what is read: compilers take entries of a table many at a time if there is one number to a lane.
+    """
     name = converted(body, number, torch.int64, index)
-    return Affine({body.let(torch.int64, f"{name} < 0 ? {name} + {size} : {name}"): 1})
+    narrow = rows.dtype.itemsize == 4 and rows.buffer.size < 2**31
+    counted = f"{name} < 0 ? {name} + {size} : {name}"
+    return Affine({body.let(torch.int32, f"(int32_t)({counted})") if narrow else body.let(torch.int64, counted): 1})
 
 
 def _common_shape(shapes: Sequence[Shape]) -> Shape:
