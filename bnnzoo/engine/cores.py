@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 
 import torch
+from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_threads", "num_cores", "one_arithmetic_thread", "one_core", "threads_worth"]
+__all__ = ["in_threads", "num_cores", "one_arithmetic_thread", "one_blas_thread", "one_core", "threads_worth"]
 
 THREADS_PAY_FROM = 2e-3
 """Seconds of work from which threads are started; for less, starting them costs a good part of what they save."""
@@ -36,11 +38,23 @@ def one_arithmetic_thread() -> Iterator[None]:
 
 
 @contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let NumPy multiply and factorise on the calling thread alone: for small matrices its threads only keep cores busy."""
+    with _blas().limit(limits=1):
+        yield
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextmanager
 def one_core() -> Iterator[None]:
     """Use a single core, so that workers on one machine do not compete for cores."""
     token = IS_ONE_OF_MANY.set(True)
     try:
-        with one_arithmetic_thread():
+        with one_arithmetic_thread(), one_blas_thread():
             yield
     finally:
         IS_ONE_OF_MANY.reset(token)

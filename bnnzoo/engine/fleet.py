@@ -216,7 +216,10 @@ class NativeCopies(Fleet):
         def run(copy: int) -> None:
             self.chunk([each[copy] for each in memory], self._data[copy])
 
-        in_threads(run, range(self.num_copies) if copies is None else copies, self.num_threads)
+        first, *others = range(self.num_copies) if copies is None else copies
+        began = time.perf_counter()
+        in_threads(run, [first], num_threads=1)
+        in_threads(run, others, threads_worth(len(others) * (time.perf_counter() - began), self.num_threads))
         return self._moving.tree(memory[: self._moving.num_tensors], lead=1)
 
     @property

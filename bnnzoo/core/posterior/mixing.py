@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,16 +92,21 @@ def autocorrelation_time(draws: Tensor) -> Tensor:
 
 def _normal_scores(flat: Tensor) -> tuple[Tensor, Tensor]:
     """Return the normal scores of the ranks in each row ``[D, N]``, equal values sharing their average rank, and sorted rows."""
-    ordered, order = flat.sort(1)
-    place = torch.arange(flat.shape[1], device=flat.device).expand_as(ordered)
-    is_new = torch.ones_like(ordered, dtype=torch.bool)
-    is_new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    is_last = torch.ones_like(is_new)
-    is_last[:, :-1] = is_new[:, 1:]
-    first = torch.where(is_new, place, 0).cummax(1).values
-    last = torch.where(is_last, place, flat.shape[1]).flip(1).cummin(1).values.flip(1)
-    rank = torch.empty_like(flat).scatter_(1, order, (first + last).double() / 2 + 1)
-    return torch.special.ndtri((rank - 0.375) / (flat.shape[1] + 0.25)), ordered
+    values, size = flat.cpu().numpy(), flat.shape[1]
+    order = values.argsort(1)
+    ordered = np.take_along_axis(values, order, 1)
+    place = np.arange(size)
+    first, last = place, place
+    if not (differs := ordered[:, 1:] != ordered[:, :-1]).all():
+        ends = np.ones((len(values), 1), dtype=bool)
+        first = np.maximum.accumulate(np.where(np.concatenate([ends, differs], 1), place, 0), 1)
+        last = np.where(np.concatenate([differs, ends], 1), place, size)[:, ::-1]
+        last = np.minimum.accumulate(last, 1)[:, ::-1]
+    ranks = 1 + torch.arange(2 * size - 1, dtype=torch.float64) / 2  # whole ones, and averages of two
+    by_rank = torch.special.ndtri((ranks - 0.375) / (size + 0.25)).numpy()
+    scores = np.empty_like(values)
+    np.put_along_axis(scores, order, np.broadcast_to(by_rank[first + last], values.shape), 1)
+    return torch.from_numpy(scores).to(flat.device), torch.from_numpy(ordered).to(flat.device)
 
 
 def _rhat(scores: Tensor, num_superchains: int | None) -> Tensor:

@@ -6,13 +6,13 @@ On Gaussian posteriors it is exact as soon as there are more draws than paramete
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import pytree
@@ -32,6 +32,8 @@ __all__ = [
     "metric_of",
     "metrics_from",
 ]
+
+type Array = NDArray[np.float64]
 
 type MassMatrix = Literal["auto", "diagonal", "dense", "fisher", "low_rank"]
 
@@ -85,10 +87,11 @@ def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:
         eye = torch.eye(theta.shape[1]).to(theta).expand(len(theta), -1, -1)
         return Metric(eye.clone(), eye.clone())
     if mass_matrix in ("low_rank", "auto"):
-        return _without_directions(ones)
+        return _to(theta, _low_rank(*map(torch.from_numpy, _without_directions(_array(ones)))))
     return Metric(ones, ones.clone())
 
 
+@np.errstate(all="ignore")
 def metrics_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tuple[Metric, Tensor]:
     """Return the mass matrices of chains, and for ``auto`` whether what each sees is nearly a Gaussian ``[C]``, else True.
 
@@ -101,24 +104,26 @@ def metrics_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tu
         minimises the Fisher divergence; this and few directions; or, for ``auto``, ``low_rank`` where draws and gradients are
         nearly those of a Gaussian, and ``diagonal`` elsewhere.
     """
-    draws, gradients = theta.double(), gradient.double()
-    gaussian = torch.ones_like(theta[:, 0, 0], dtype=torch.bool)
+    draws, gradients = _array(theta), _array(gradient)
+    gaussian = np.ones(len(theta), dtype=bool)
     if mass_matrix == "diagonal":
-        metric = _diagonal(_variances(draws))
+        metric = _diagonal(torch.from_numpy(_variances(draws)))
     elif mass_matrix == "dense":
-        count = draws.shape[1]
-        covariance = _second(draws) / max(count - 1, 1)
-        metric = _dense(vmap(partial(shrunk, count=torch.tensor(float(count))))(covariance))
+        metric = _dense(_covariances(draws))
     elif mass_matrix == "fisher":
-        metric = _diagonal(_fisher_variances(draws, gradients))
+        metric = _diagonal(torch.from_numpy(_fisher_variances(draws, gradients)))
     else:
         spectrum = _spectrum(draws[:, -MOST_DRAWS:], gradients[:, -MOST_DRAWS:])
-        metric = _low_rank_metric(spectrum)
+        found = _low_rank_of(spectrum)
         if mass_matrix == "auto":
             gaussian = spectrum.divergence <= GAUSSIAN
-            plain = _without_directions(_variances(draws).sqrt())
-            metric = _chosen(gaussian, metric, plain)
-    return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
+            plain = _without_directions(np.sqrt(_variances(draws)))
+            found = tuple(
+                np.where(gaussian.reshape(-1, *[1] * (one.ndim - 1)), one, other)
+                for one, other in zip(found, plain, strict=True)
+            )
+        metric = _low_rank(*map(torch.from_numpy, found))
+    return _to(theta, metric), torch.from_numpy(gaussian).to(theta.device)
 
 
 def finite_gradients(gradient: Tensor) -> Tensor:
@@ -131,17 +136,19 @@ def finite_gradients(gradient: Tensor) -> Tensor:
     return gradient.where(known, mean)
 
 
+@np.errstate(all="ignore")
 def growth_of_step(old: Metric, new: Metric, gradient: Tensor) -> Tensor:
     """Return the factors ``[C]`` by which steps can grow when mass matrices change, from gradients ``[C, n, P]`` at draws.
 
     A leapfrog step is limited by the direction along which gradients vary most, in units of the metric.
     """
-    centred = _centred(gradient)
+    centred = _centred(_array(gradient))
     steep = [_in_units(each.mass_sqrt, _applied(each.inverse_mass, centred)) for each in (old, new)]
-    factor = (_steepest(steep[0]) / _steepest(steep[1])).sqrt()
-    return torch.where(factor.isfinite() & (factor > 0), factor, torch.ones_like(factor))
+    factor = _ratio_of_steepest(*steep)
+    return torch.from_numpy(np.where(np.isfinite(factor) & (factor > 0), factor, 1.0)).to(gradient)
 
 
+@np.errstate(all="ignore")
 def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_new: int) -> Tensor:
     """Return whether chains have nothing to learn from more warm-up ``[C]``: draws are where they were, and as wide.
 
@@ -156,13 +163,16 @@ def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_n
     num_new : int
         How many draws of a chain are of the last window.
     """
-    moved = (theta[:, -num_new:].mean(1) - theta[:, :-num_new].mean(1)).abs() / theta.std(1)
-    changed = (_own_variances(new) / _own_variances(old)).log().abs()
-    centred = _centred(theta)
-    lengths = [_steepest(_in_units(each.mass_sqrt, centred)) for each in (old, new)]
-    grown = torch.stack([growth.to(theta), (lengths[0] / lengths[1]).sqrt()], 1).log().abs()
+    draws = _array(theta)
+    moved = abs(draws[:, -num_new:].mean(1) - draws[:, :-num_new].mean(1)) / draws.std(1, ddof=1)
+    changed = abs(np.log(_own_variances(new) / _own_variances(old)))
+    centred = _centred(draws)
+    grown = _ratio_of_steepest(*(_in_units(each.mass_sqrt, centred) for each in (old, new)))
+    grown = abs(np.log(np.stack([_array(growth), grown], 1)))
     limits = ((moved, MOST_MOVED), (changed, math.log(MOST_CHANGED)), (grown, math.log(MOST_GROWN)))
-    return torch.stack([(value <= limit).all(1) for value, limit in limits]).all(0)
+    return torch.from_numpy(np.logical_and.reduce([(value <= limit).all(1) for value, limit in limits])).to(
+        theta.device
+    )
 
 
 def drifts(log_density: Tensor, num_params: int) -> Tensor:
@@ -196,39 +206,60 @@ def metric_of(found: Mapping[str, Tensor]) -> Metric:
     inverse_mass = found["inverse_mass"]
     if "directions" in found:
         return _low_rank(inverse_mass.sqrt(), found["directions"], found["eigenvalues"])
-    return _diagonal(inverse_mass) if inverse_mass.ndim == 2 else _dense(inverse_mass)
+    return _diagonal(inverse_mass) if inverse_mass.ndim == 2 else _to(inverse_mass, _dense(_array(inverse_mass)))
 
 
-def _own_variances(metric: Metric) -> Tensor:
+def _array(values: Tensor) -> Array:
+    """Return a tensor in double precision as NumPy's array.
+
+    Matrices of chains are small and many. NumPy computes each by itself in little time; the library behind torch rounds
+    differently by where in memory a matrix begins, and draws of a chain would depend on the number and the state of the others.
+    """
+    found: Array = values.detach().double().cpu().numpy()
+    return found
+
+
+def _to(like: Tensor, metric: Metric) -> Metric:
+    found: Metric = pytree.tree_map(lambda value: value.to(like), metric)
+    return found
+
+
+def _own_variances(metric: Metric) -> Array:
     """Return the diagonals ``[C, P]`` of inverse masses."""
     inverse = metric.inverse_mass
     if isinstance(inverse, LowRank):
-        along = (inverse.directions.square() * (inverse.eigenvalues - 1)[:, None]).sum(2)
-        return inverse.left.square() * (1 + along)
-    return inverse if inverse.ndim == 2 else inverse.diagonal(dim1=1, dim2=2)
+        left, directions, eigenvalues, _ = map(_array, inverse)
+        along = np.sum(directions**2 * (eigenvalues - 1)[:, None], 2)
+        return left**2 * (1 + along)
+    return _array(inverse if inverse.ndim == 2 else inverse.diagonal(dim1=1, dim2=2))
 
 
-def _centred(values: Tensor) -> Tensor:
-    return values - values.mean(1, keepdim=True)
+def _centred(values: Array) -> Array:
+    return values - values.mean(1, keepdims=True)
 
 
-def _second(values: Tensor) -> Tensor:
-    centred = _centred(values)
-    return _product(centred.mT, centred)
-
-
-def _variances(theta: Tensor) -> Tensor:
+def _variances(theta: Array) -> Array:
     """Return the shrunk variances ``[C, P]`` of draws."""
     count = theta.shape[1]
-    found = _centred(theta).square().sum(1) / max(count - 1, 1)
-    return shrunk(found.flatten(), torch.tensor(float(count))).view_as(found)
+    found = np.sum(_centred(theta) ** 2, 1) / max(count - 1, 1)
+    return _shrunk(found.ravel(), count).reshape(found.shape)
 
 
-def _fisher_variances(theta: Tensor, gradient: Tensor) -> Tensor:
+def _covariances(theta: Array) -> Array:
+    """Return the shrunk covariances ``[C, P, P]`` of draws."""
+    centred, count = _centred(theta), theta.shape[1]
+    return np.stack([_shrunk(each / max(count - 1, 1), count) for each in centred.mT @ centred])
+
+
+def _shrunk(covariance: Array, count: int) -> Array:
+    return _array(shrunk(torch.from_numpy(covariance), torch.tensor(float(count))))
+
+
+def _fisher_variances(theta: Array, gradient: Array) -> Array:
     """Return the diagonals ``[C, P]`` of least Fisher divergence: 1 where draws do not move, finite where gradients do not."""
-    wide, steep = _centred(theta).square().mean(1), _centred(gradient).square().mean(1)
-    steep = torch.maximum(steep, LEAST_INFORMATION / wide.clamp(min=1e-300))
-    return torch.where(wide > 0, (wide / steep).sqrt(), torch.ones_like(wide)).clamp(1e-20, 1e20)
+    wide, steep = np.mean(_centred(theta) ** 2, 1), np.mean(_centred(gradient) ** 2, 1)
+    steep = np.maximum(steep, LEAST_INFORMATION / wide.clip(min=1e-300))
+    return np.where(wide > 0, np.sqrt(wide / steep), 1.0).clip(1e-20, 1e20)
 
 
 class _Spectrum(NamedTuple):
@@ -236,42 +267,44 @@ class _Spectrum(NamedTuple):
 
     Attributes
     ----------
-    scale : Tensor
+    scale : ndarray
         Roots ``[C, P]`` of the diagonal estimates.
-    wide, steep : Tensor
+    wide, steep : ndarray
         Centred draws and gradients ``[C, n, P]``.
-    axes, logs : Tensor
+    axes, logs : ndarray
         Eigenvectors ``[C, P, m]`` on what both span, and logarithms ``[C, m]`` of their eigenvalues, ascending; all others are 1.
     """
 
-    scale: Tensor
-    wide: Tensor
-    steep: Tensor
-    axes: Tensor
-    logs: Tensor
+    scale: Array
+    wide: Array
+    steep: Array
+    axes: Array
+    logs: Array
 
     @property
-    def divergence(self) -> Tensor:
+    def divergence(self) -> Array:
         """Fisher divergence a parameter ``[C]`` from Gaussians with these covariances, of which no direction is left out."""
-        root = (self.logs / 2).exp()[:, None]
-        misfit = _product(self.wide, self.axes) / root + _product(self.steep, self.axes) * root
-        return misfit.square().sum((1, 2)) / self.wide[0].numel()
+        root = np.exp(self.logs / 2)[:, None]
+        misfit = self.wide @ self.axes / root + self.steep @ self.axes * root
+        found: Array = np.sum(misfit**2, (1, 2)) / self.wide[0].size
+        return found
 
 
-def _spectrum(theta: Tensor, gradient: Tensor) -> _Spectrum:
+def _spectrum(theta: Array, gradient: Array) -> _Spectrum:
     count, size = theta.shape[1:]
-    scale = _fisher_variances(theta, gradient).sqrt()
+    scale = np.sqrt(_fisher_variances(theta, gradient))
     wide, steep = _centred(theta / scale[:, None]), _centred(gradient * scale[:, None])
-    basis = torch.eye(size).to(theta).expand(len(theta), -1, -1)
+    pair = (wide, steep)
     if 2 * count < size:
-        basis, _ = _one_by_one(torch.linalg.qr, torch.cat([wide, steep], 1).mT)
-    covariances = (_regular(_product(each, basis)) for each in (wide, steep))
-    values, vectors = _one_by_one(torch.linalg.eigh, _geometric_mean(*covariances))
-    return _Spectrum(scale, wide, steep, _product(basis, vectors), values.clamp(1e-12, 1e12).log())
+        basis = np.linalg.qr(np.concatenate(pair, 1).mT).Q
+        pair = (wide @ basis, steep @ basis)
+    values, axes = np.linalg.eigh(_geometric_mean(*map(_regular, pair)))
+    axes = basis @ axes if 2 * count < size else axes
+    return _Spectrum(scale, wide, steep, axes, np.log(values.clip(1e-12, 1e12)))
 
 
-def _low_rank_metric(spectrum: _Spectrum) -> Metric:
-    """Return inverse masses ``S (I + U (L - 1) U^T) S``, with a diagonal S and few orthonormal directions U.
+def _low_rank_of(spectrum: _Spectrum) -> tuple[Array, ...]:
+    """Return what inverse masses ``S (I + U (L - 1) U^T) S`` consist of: a diagonal S, few orthonormal directions U, and L.
 
     At most ``MAX_RANK`` eigenvectors are kept: those without which the eigenvalues of the others lie closest together, since
     the largest of these limits how short trajectories are, and the smallest how long steps are. S is in the middle of them.
@@ -283,76 +316,66 @@ def _low_rank_metric(spectrum: _Spectrum) -> Metric:
     if found > rank:
         low, high = logs[:, : rank + 1], logs[:, found - rank - 1 :]  # without the first k and the last rank - k
         if found < size:
-            low, high = low.clamp(max=0), high.clamp(min=0)
-        first = (high - low).argmin(1, keepdim=True)
-        centre = (low + high).gather(1, first) / 2
-        places = torch.arange(found, device=logs.device)
-        logs = torch.where((places < first) | (places >= first + found - rank), logs - centre, 0)
-        scale = scale * (centre / 2).exp()
-    logs = torch.where(logs.abs() > math.log(CUTOFF), logs, 0)
-    kept = logs.abs().topk(min(rank, found), 1).indices
-    logs = logs.gather(1, kept)
-    directions = spectrum.axes.gather(2, kept[:, None].expand(-1, size, -1)) * (logs != 0)[:, None]
-    missing = rank - kept.shape[1]
-    eigenvalues = torch.cat([logs.exp(), logs.new_ones(len(logs), missing)], 1)
-    return _low_rank(scale, torch.cat([directions, directions.new_zeros(len(logs), size, missing)], 2), eigenvalues)
+            low, high = low.clip(max=0), high.clip(min=0)
+        first = (high - low).argmin(1)[:, None]
+        centre = np.take_along_axis(low + high, first, 1) / 2
+        places = np.arange(found)
+        logs = np.where((places < first) | (places >= first + found - rank), logs - centre, 0)
+        scale = scale * np.exp(centre / 2)
+    logs = np.where(abs(logs) > math.log(CUTOFF), logs, 0)
+    kept = np.argsort(-abs(logs), 1, kind="stable")[:, :rank]
+    logs = np.take_along_axis(logs, kept, 1)
+    directions, eigenvalues = np.zeros((len(logs), size, rank)), np.ones((len(logs), rank))
+    directions[:, :, : kept.shape[1]] = np.take_along_axis(spectrum.axes, kept[:, None], 2) * (logs != 0)[:, None]
+    eigenvalues[:, : kept.shape[1]] = np.exp(logs)
+    return scale, directions, eigenvalues
 
 
-def _regular(values: Tensor) -> Tensor:
+def _regular(values: Array) -> Array:
     """Return the covariances of centred ``values[C, n, d]``, a little of the identity added."""
-    return _product(values.mT, values) / values.shape[1] + REGULAR * torch.eye(values.shape[2]).to(values)
+    return values.mT @ values / values.shape[1] + REGULAR * np.eye(values.shape[2])
 
 
-def _geometric_mean(first: Tensor, second: Tensor) -> Tensor:
+def _geometric_mean(first: Array, second: Array) -> Array:
     """Return matrices G with ``G second G = first``, for positive definite ones ``[C, d, d]``."""
-    values, vectors = _one_by_one(torch.linalg.eigh, second)
-    values = values.clamp(min=REGULAR)[:, None]
-    root, inverse = (_product(vectors * values**power, vectors.mT) for power in (0.5, -0.5))
-    values, vectors = _one_by_one(torch.linalg.eigh, _product(root, first, root))
-    return _product(inverse, vectors * values.clamp(min=0).sqrt()[:, None], vectors.mT, inverse)
-
-
-def _product(*matrices: Tensor) -> Tensor:
-    """Return products of matrices of chains."""
-    (found,) = _one_by_one(lambda first, *others: (reduce(torch.mm, others, first),), *matrices)
+    tril = np.linalg.cholesky(second)
+    values, vectors = np.linalg.eigh(tril.mT @ first @ tril)
+    outer = np.linalg.inv(tril).mT @ vectors
+    found: Array = outer * np.sqrt(values.clip(min=0))[:, None] @ outer.mT
     return found
 
 
-def _one_by_one(function: Callable[..., Sequence[Tensor]], *matrices: Tensor) -> tuple[Tensor, ...]:
-    """Return the values of a function of the matrices of a chain for each.
-
-    The library behind torch rounds differently by where in memory a matrix begins: in one batch, draws of a chain would depend on
-    the number and the state of the others.
-    """
-    found = [function(*(each.clone() for each in of_chain)) for of_chain in zip(*matrices, strict=True)]
-    return tuple(torch.stack(each) for each in zip(*found, strict=True))
-
-
-def _applied(matrix: Tensor | LowRank, rows: Tensor) -> Tensor:
+def _applied(matrix: Tensor | LowRank, rows: Array) -> Array:
     """Return matrices of chains times ``rows[C, n, P]``."""
     if isinstance(matrix, LowRank):
-        scaled = rows * matrix.right[:, None]
-        along = _product(scaled, matrix.directions) * (matrix.eigenvalues - 1)[:, None]
-        return matrix.left[:, None] * (scaled + _product(along, matrix.directions.mT))
-    return rows * matrix[:, None] if matrix.ndim == 2 else _product(rows, matrix.mT)
+        left, directions, eigenvalues, right = map(_array, matrix)
+        scaled = rows * right[:, None]
+        return left[:, None] * (scaled + scaled @ directions * (eigenvalues - 1)[:, None] @ directions.mT)
+    found = _array(matrix)
+    return rows * found[:, None] if found.ndim == 2 else rows @ found.mT
 
 
-def _in_units(root: Tensor | LowRank, rows: Tensor) -> Tensor:
+def _in_units(root: Tensor | LowRank, rows: Array) -> Array:
     """Return ``A^T`` times rows, for ``A A^T`` the mass matrix: differences of draws in units in which that is the identity."""
     if isinstance(root, LowRank):
         return _applied(root._replace(left=root.right, right=root.left), rows)
     return _applied(root if root.ndim == 2 else root.mT, rows)
 
 
-def _steepest(rows: Tensor) -> Tensor:
-    """Return the largest eigenvalues ``[C]`` of ``rows^T rows``, ``rows[C, n, P]``, by power iteration from the longest row."""
-    longest = rows.square().sum(2).argmax(1)
-    direction = rows.gather(1, longest[:, None, None].expand(-1, 1, rows.shape[2]))
-    squares = _product(rows.mT, rows)
+def _ratio_of_steepest(first: Array, second: Array) -> Array:
+    """Return roots of ratios ``[C]`` of the largest eigenvalues of ``rows^T rows``, of rows ``[C, n, P]`` each.
+
+    Power iteration starts at the longest row.
+    """
+    rows = np.concatenate([first, second])
+    longest = np.vecdot(rows, rows).argmax(1)
+    direction, squares = rows[np.arange(len(rows)), longest], rows.mT @ rows
     for _ in range(POWER_STEPS):
-        direction = direction / direction.norm(dim=2, keepdim=True).clamp(min=1e-300)
-        direction = (squares * direction).sum(2)[:, None]
-    return direction.norm(dim=2)[:, 0]
+        length = np.sqrt(np.vecdot(direction, direction)).clip(min=1e-300)
+        direction = (squares @ (direction / length[:, None])[:, :, None])[:, :, 0]
+    squared = np.vecdot(direction, direction)
+    found: Array = (squared[: len(first)] / squared[len(first) :]) ** 0.25
+    return found
 
 
 def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
@@ -360,27 +383,16 @@ def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
     return Metric(inverse_mass, LowRank(1 / scale, directions, eigenvalues.rsqrt(), torch.ones_like(scale)))
 
 
-def _chosen(condition: Tensor, yes: Metric, no: Metric) -> Metric:
-    """Return one or the other for each chain, by truth values ``[C]``."""
-    found: Metric = pytree.tree_map(
-        lambda one, other: torch.where(condition.view(-1, *[1] * (one.ndim - 1)), one, other), yes, no
-    )
-    return found
-
-
-def _without_directions(scale: Tensor) -> Metric:
-    """Return diagonal metrics of ``scale[..., P]`` in the shape of those of low rank."""
-    rank = min(scale.shape[-1], MAX_RANK)
-    return _low_rank(scale, scale.new_zeros(*scale.shape, rank), scale.new_ones(*scale.shape[:-1], rank))
+def _without_directions(scale: Array) -> tuple[Array, ...]:
+    """Return what inverse masses of low rank consist of that are diagonal: roots ``[C, P]``, and directions that do nothing."""
+    rank = min(scale.shape[1], MAX_RANK)
+    return scale, np.zeros((*scale.shape, rank)), np.ones((len(scale), rank))
 
 
 def _diagonal(variance: Tensor) -> Metric:
     return Metric(variance, variance.rsqrt())
 
 
-def _dense(covariance: Tensor) -> Metric:
-    def root(matrix: Tensor) -> tuple[Tensor]:
-        tril = torch.linalg.cholesky(matrix)
-        return (torch.linalg.solve_triangular(tril, torch.eye(len(tril)).to(tril), upper=False).mT,)
-
-    return Metric(covariance, *_one_by_one(root, covariance))
+def _dense(covariance: Array) -> Metric:
+    roots = np.linalg.solve(np.linalg.cholesky(covariance), np.eye(covariance.shape[1])).mT
+    return Metric(torch.from_numpy(covariance), torch.from_numpy(np.ascontiguousarray(roots)))
