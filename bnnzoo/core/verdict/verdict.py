@@ -25,7 +25,7 @@ from bnnzoo.core.fit_warnings import (
     told,
 )
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_sites, scaling_sites
-from bnnzoo.core.posterior.mixing import mixing, worst_gap
+from bnnzoo.core.posterior.mixing import Mixing, mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
@@ -196,7 +196,11 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
         quantities = {site.name: _some(posterior.theta[..., site.span]) for site in sites}
     chains, draws = posterior.theta.shape[:2]
     superchains = posterior.info.num_superchains(chains)
-    found = {name: mixing(values, superchains) for name, values in quantities.items()}
+    sizes = [values.shape[2] for values in quantities.values()]
+    together = (
+        mixing(torch.cat(list(quantities.values()), 2), superchains) if quantities else Mixing(*[torch.zeros(0)] * 2)
+    )
+    found = dict(zip(quantities, map(Mixing, together.rhat.split(sizes), together.ess.split(sizes)), strict=True))
     rhat = {name: float(each.rhat.nan_to_num(0.0, posinf=math.inf).max()) for name, each in found.items()}
     ess = {name: float(each.ess.nan_to_num(math.inf).min()) for name, each in found.items()}
     worst = max(rhat, key=lambda name: rhat[name], default="")

@@ -7,12 +7,16 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from bnnzoo.engine.cpp.formulas import literal
 from bnnzoo.engine.cpp.nests import Nest, Statement
 from bnnzoo.engine.cpp.scope import Scope, Value, converted, effective_users, index_over
 from bnnzoo.engine.cpp.values import Affine, Body, Cannot, Lazy, Shape, View, contiguous_strides, count
 from bnnzoo.engine.cpp.views import broadcast
 
 __all__ = ["copied", "gathered", "joined", "looped", "put", "put_in_place", "taken"]
+
+LANES = 4
+"""Sums in which entries are added by their numbers, if there are so many for each place."""
 
 
 def joined(scope: Scope, node: Node) -> View:
@@ -78,6 +82,9 @@ def _put(scope: Scope, node: Node, target: View) -> None:
     uses = [use for each in numbers for use in each.accesses()]
     if any(a.meets(target.read.access()) for a in (*uses, *values.accesses())):
         raise Cannot("rows that are read where they are written")
+    if adds and len(shape) == 1 and target.dtype.is_floating_point and LANES * count(target.shape) <= shape[0]:
+        _added_in_lanes(scope, target, numbers[0], values)
+        return
     nest = Nest(sizes, vectorises=count(common) == 1 and not first)
     nest.uses, nest.defines = [*uses, *values.accesses(index), target.read.access()], [target.read.access()]
     scope.statements.add(nest)
@@ -86,6 +93,30 @@ def _put(scope: Scope, node: Node, target: View) -> None:
     place = target.read.place((*index[:first], *rows, *index[first + rank :]))
     entry = converted(body, values, target.dtype, index)
     body.lines.append(f"{target.buffer.name}[{place}] {'+=' if adds else '='} {entry};")
+
+
+def _added_in_lanes(scope: Scope, target: View, number: Lazy, values: Lazy) -> None:
+    """Add entries by their numbers in sums of their own, one for each lane.
+
+    An entry waits for the one before it where both go to the same place, as those of a group do whose rows stand together.
+    """
+    (size,), (length,), dtype = target.shape, values.shape, target.dtype
+    nothing = literal(0, dtype)
+    parts = scope.memory(Lazy((LANES, size), dtype, lambda body, index: body.let(dtype, nothing)), in_order=True)
+    whole = length // LANES
+    for first, sizes in ((0, (whole, LANES)), (whole * LANES, (1, length % LANES))):
+        index = (Affine({"i0": LANES, "i1": 1}, first),)
+        nest = Nest(sizes, vectorises=False)
+        nest.uses, nest.defines = [*number.accesses(), *values.accesses(), parts.read.access()], [parts.read.access()]
+        scope.statements.add(nest)
+        place = parts.read.place((Affine({"i1": 1}), _row(nest.body, number, index, size, parts)))
+        nest.body.lines.append(f"{parts.buffer.name}[{place}] += {converted(nest.body, values, dtype, index)};")
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
+        lanes = [body.load(parts.buffer, parts.read.place((Affine({}, lane), *index))) for lane in range(LANES)]
+        return body.let(dtype, " + ".join([body.load(target.buffer, target.read.place(index)), *lanes]))
+
+    scope.store(target, Lazy(target.shape, dtype, emit, (target.read,), (parts.read.access(),)))
 
 
 def taken(scope: Scope, node: Node) -> Value:

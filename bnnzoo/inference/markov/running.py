@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.program.turns import aside
+from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.chain_settings import ChainSettings
@@ -61,14 +62,18 @@ class RunningChains(ABC):
 
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and do what they wait for."""
-        try:
-            with self.log.timed("running"), aside(self._seconds) if self.fleet.how == "compiled" else nullcontext():
-                began = time.perf_counter()
-                self.fleet.advance()
-                self._seconds = time.perf_counter() - began
-        finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
-            self._gather()
-        self._attend()
+        native = self.fleet.how == "compiled"
+        with (
+            one_arithmetic_thread() if native else nullcontext()
+        ):  # torch's other threads would keep the chains' cores busy
+            try:
+                with self.log.timed("running"), aside(self._seconds) if native else nullcontext():
+                    began = time.perf_counter()
+                    self.fleet.advance()
+                    self._seconds = time.perf_counter() - began
+            finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
+                self._gather()
+            self._attend()
 
     def _gather(self) -> None:
         """Take the rows that the chains have kept."""
