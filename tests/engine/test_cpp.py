@@ -117,6 +117,34 @@ def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("length", "size"), [(23, 5), (24, 5), (40, 10), (19, 5), (4, 1), (39, 10)])
+def test_entries_added_by_number_do_not_wait_for_each_other(length: int, size: int, dtype: torch.dtype) -> None:
+    """Four sums where there are four entries to a place, whose number may be counted from the end; else one."""
+    generator = torch.Generator().manual_seed(length)
+    number = torch.randint(-size, size, (length,), generator=generator)
+    values = torch.randint(-99, 99, (length,), generator=generator).to(dtype)
+    start, out = torch.arange(float(size), dtype=dtype), torch.zeros(size, dtype=dtype)
+
+    def added(out: Tensor, start: Tensor, number: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        return (out.copy_((2 * start).index_put((number,), 3 * values, accumulate=True)),)
+
+    graph = trace_loops(added, [out, start, number, values], for_native())
+    assert ("i1 < 4" in source_of(graph)) == (length >= 4 * size)
+    compile_in_cpp(graph).call(out, start, number, values)
+    assert out.tolist() == (2 * start).index_put((number,), 3 * values, accumulate=True).tolist()
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(torch.float32, "int32_t"), (torch.float64, "int64_t")])
+def test_numbers_of_rows_are_as_wide_as_what_is_read(dtype: torch.dtype, kind: str) -> None:
+    """The compiler takes entries of a table many at a time if there is one number to a lane."""
+    x, number, out = torch.arange(7.0, dtype=dtype), torch.tensor([3, -1, 0]), torch.zeros(3, dtype=dtype)
+    graph = trace_loops(lambda out, x, k: (out.copy_(x[k]),), [out, x, number], for_native())
+    assert any(line.startswith(f"const {kind}") and "+ 7" in line for line in source_of(graph).splitlines())
+    compile_in_cpp(graph).call(out, x, number)
+    assert out.tolist() == [3.0, 6.0, 0.0]
+
+
 def test_what_is_overwritten_is_read_before() -> None:
     def swapped(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         total, shifted = a + b, a.flip(0) if False else torch.cat([a[1:], a[:1]])

@@ -7,6 +7,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.func import vmap
 
@@ -299,18 +300,15 @@ def test_small_matrices_are_left_to_one_thread(num_params: int, expected: int, m
     windows, found = Windows("low_rank", 100, torch.zeros(2, num_params)), []
 
     def adapt(resting: Resting, chains: Tensor, *_: int) -> Tensor:
-        found.append(torch.get_num_threads())
+        found.extend({each["num_threads"] for each in blas.info()})
         return chains[:0]
 
     resting = Resting(None, identity_metric(torch.zeros(2, num_params), "low_rank"), None, *(None,) * 3)  # type: ignore[arg-type]
     monkeypatch.setattr(windows, "adapt", adapt)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
+    blas = ThreadpoolController().select(user_api="blas")
+    with blas.limit(limits=2):
         windows.close(resting, torch.arange(2), windows.ends[-1])
-        assert found == [expected] and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+        assert found == [expected] and {each["num_threads"] for each in blas.info()} == {2}
 
 
 def many(num_params: int) -> None:
@@ -373,7 +371,7 @@ def test_a_long_direction_that_was_not_found_is_something_to_learn() -> None:
     """Variances, means and the steepest direction say nothing of it."""
     theta, gradient = gaussian(torch.tensor([[1.0, 0.99], [0.99, 1.0]], dtype=torch.float64), 400)
     new = metric_from(theta, gradient, "low_rank")
-    own = metrics._own_variances(alone(new))
+    own = torch.from_numpy(metrics._own_variances(alone(new)))
     old = metric_of({"inverse_mass": own, **nothing_found(new)})
     assert bool(has_converged(alone(new), alone(new), theta[None], torch.ones(1), 200))
     assert not bool(has_converged(old, alone(new), theta[None], torch.ones(1), 200))

@@ -1,13 +1,14 @@
 """Warm-up windows: the draws collected in each, and the mass matrix and step size estimated at its end."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.engine.cores import one_arithmetic_thread, one_blas_thread
+from bnnzoo.engine.cores import one_blas_thread
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.inference.markov.adaptation import (
     CAREFUL,
@@ -20,6 +21,7 @@ from bnnzoo.inference.markov.adaptation import (
 )
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
 from bnnzoo.inference.markov.metrics import (
+    MOST_PARAMETERS,
     MassMatrix,
     drifts,
     finite_gradients,
@@ -100,7 +102,7 @@ class Windows:
             away = drifts(self.collected[1][alike, :number, STATS.index("lp")], size) & (end != self.ends[-1])
             self.counts[alike[away]] = 0
             if not bool(away.all()):
-                with one_arithmetic_thread(), one_blas_thread():
+                with one_blas_thread() if size <= MOST_PARAMETERS else nullcontext():
                     converged.append(self.adapt(resting, alike[~away], number, end))
         return torch.cat(converged)
 
