@@ -138,7 +138,7 @@ class NativeCopies(Fleet):
         *_, budget, num_rows = self._memory[: len(packed) - len(row)]
         self._left, self.num_rows, self.rows = budget[:, 0], num_rows[:, 0], self._memory[len(packed) - len(row) :]
         self._budget = FIRST_BUDGET
-        self._seconds = math.inf  # that native code took last, for all copies together
+        self._seconds = math.inf  # that native code took last, or may take, for all copies together
 
     @property
     def how(self) -> str:
@@ -219,7 +219,10 @@ class NativeCopies(Fleet):
         first, *others = range(self.num_copies) if copies is None else copies
         began = time.perf_counter()
         in_threads(run, [first], num_threads=1)
-        in_threads(run, others, threads_worth(len(others) * (time.perf_counter() - began), self.num_threads))
+        seconds = time.perf_counter() - began
+        in_threads(run, others, threads_worth(len(others) * seconds, self.num_threads))
+        if not math.isfinite(self._seconds):
+            self._seconds = self._budget * self.num_copies * seconds
         return self._moving.tree(memory[: self._moving.num_tensors], lead=1)
 
     @property

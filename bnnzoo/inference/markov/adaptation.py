@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = [
@@ -184,10 +186,12 @@ def retuned_step_size(state: StepSize, growth: Tensor, first: bool) -> StepSize:
     return restart_step_size(state, growth if first else torch.ones_like(growth), FAR)
 
 
-def shrunk(covariance: Tensor, count: Tensor) -> Tensor:
-    """Return variances ``[P]``, or a covariance, of ``count`` draws, shrunk towards 0.001 with the weight of five, as in Stan."""
-    weight, floor = count / (count + 5), 1e-3 * 5 / (count + 5)
-    return weight * covariance + (floor if covariance.ndim == 1 else floor * torch.eye(len(covariance)).to(covariance))
+def shrunk[Values: (Tensor, NDArray[np.float64])](covariance: Values, count: Any, identity: Any = 1.0) -> Values:
+    """Return variances of ``count`` draws, or a covariance if the identity is given, shrunk towards 0.001 with the weight of five.
+
+    Stan does the same.
+    """
+    return count / (count + 5) * covariance + 1e-3 * 5 / (count + 5) * identity
 
 
 def no_moments(theta: Tensor) -> Moments:

@@ -241,18 +241,13 @@ def _centred(values: Array) -> Array:
 def _variances(theta: Array) -> Array:
     """Return the shrunk variances ``[C, P]`` of draws."""
     count = theta.shape[1]
-    found = np.sum(_centred(theta) ** 2, 1) / max(count - 1, 1)
-    return _shrunk(found.ravel(), count).reshape(found.shape)
+    return shrunk(np.sum(_centred(theta) ** 2, 1) / max(count - 1, 1), count)
 
 
 def _covariances(theta: Array) -> Array:
     """Return the shrunk covariances ``[C, P, P]`` of draws."""
     centred, count = _centred(theta), theta.shape[1]
-    return np.stack([_shrunk(each / max(count - 1, 1), count) for each in centred.mT @ centred])
-
-
-def _shrunk(covariance: Array, count: int) -> Array:
-    return _array(shrunk(torch.from_numpy(covariance), torch.tensor(float(count))))
+    return shrunk(centred.mT @ centred / max(count - 1, 1), count, np.eye(theta.shape[2]))
 
 
 def _fisher_variances(theta: Array, gradient: Array) -> Array:

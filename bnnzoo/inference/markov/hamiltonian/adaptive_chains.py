@@ -177,33 +177,33 @@ class AdaptiveChains(RunningChains):
         """Find the log density where the chains are, and a step size for each: the given one, or by doubling or halving."""
         moving, resting = self.fleet.moving, self.fleet.resting
         here, step_size = moving.end.phase, resting.adaptation.step_size.clone()
-        still = self._leapt(here, torch.zeros_like(step_size))  # a step of size zero
+        still = self._leapt(*self._under_way(here), torch.zeros_like(step_size))  # a step of size zero
         phase = here._replace(gradient=still.gradient.clone(), log_density=still.log_density.clone())
         if self.settings.step_size is None:
-            before = vmap(energy)(resting.metric, phase)
+            before, begun = vmap(energy)(resting.metric, phase), self._under_way(phase)
 
             def acceptance(size: Tensor) -> Tensor:
-                return (before - vmap(energy)(resting.metric, self._leapt(phase, size))).exp()
+                return (before - vmap(energy)(resting.metric, self._leapt(*begun, size))).exp()
 
             step_size = search_step_size(acceptance, step_size)
         end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
         adaptation = _beginning(step_size)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
-    def _leapt(self, phase: Phase, step_size: Tensor) -> Phase:
-        """Return where one leapfrog step leads: not the last of its trajectory, and one that cannot diverge."""
+    def _under_way(self, phase: Phase) -> tuple[MovingEnd, Resting]:
+        """Return the state of chains before a leapfrog step: not the last of its trajectory, and one that cannot diverge."""
         end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
         control = trajectory.control
         control = control._replace(
             energy=torch.full_like(control.energy, torch.inf), length=torch.full_like(control.length, 2)
         )
         trajectory = trajectory._replace(control=control, done=torch.zeros_like(trajectory.done))
-        resting = self.fleet.resting
+        return self.fleet.moving._replace(end=end), self.fleet.resting._replace(trajectory=trajectory)
+
+    def _leapt(self, moving: MovingEnd, resting: Resting, step_size: Tensor) -> Phase:
+        """Return where one leapfrog step leads."""
         adaptation = resting.adaptation._replace(step_size=step_size)
-        moving = self.fleet.tried(
-            self.fleet.moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation)
-        )
-        found: Phase = moving.end.phase
+        found: Phase = self.fleet.tried(moving, resting._replace(adaptation=adaptation)).end.phase
         return found
 
 
