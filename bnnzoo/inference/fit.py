@@ -31,7 +31,7 @@ from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
-from bnnzoo.inference.progress import Considerate, progress_for
+from bnnzoo.inference.progress import considerate, progress_for
 
 __all__ = [
     "fit",
@@ -152,7 +152,7 @@ def fit(
             skip_file_prefixes=INSIDE,
         )
     bar = progress_for(progress)
-    bar = Considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
+    bar = considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
     store = None if checkpoint is None else Path(checkpoint)
     context = FitContext(seed, bar, executor, store, asked_for(engine), columns, look_at(method, density, first, seed))
     try:

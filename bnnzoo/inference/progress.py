@@ -7,7 +7,7 @@ from bnnzoo.core.method import Progress as ProgressProtocol
 from bnnzoo.core.method import Silent
 from bnnzoo.core.program.turns import let_others
 
-__all__ = ["Bar", "Considerate", "progress_for"]
+__all__ = ["Bar", "Considerate", "Waiting", "considerate", "progress_for"]
 
 
 class Bar:
@@ -72,6 +72,19 @@ class Considerate:
         """Show that ``step`` steps are done, and the latest numbers."""
         self._shown.update(step, **fields)
         let_others()
+
+
+class Waiting(Silent):
+    """Progress of a fit that nobody watches, at every step of which other threads may take their turn."""
+
+    def update(self, step: int, **fields: float) -> None:
+        """Let other threads take their turn."""
+        let_others()
+
+
+def considerate(shown: ProgressProtocol) -> ProgressProtocol:
+    """Return a progress that lets other threads take their turn, silent if the given one is."""
+    return Waiting() if isinstance(shown, Silent) else Considerate(shown)
 
 
 def progress_for(show: bool) -> ProgressProtocol:

@@ -9,8 +9,9 @@ from bnnzoo.core.method import FitContext, Silent
 from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
+from bnnzoo.inference.markov.hamiltonian.adaptive_chains import AdaptiveChains
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
-from bnnzoo.inference.progress import Bar, progress_for
+from bnnzoo.inference.progress import Bar, considerate, progress_for
 from bnnzoo.testing import linear_gaussian
 
 
@@ -69,6 +70,18 @@ def test_nothing_is_written_where_there_is_no_terminal(capsys: pytest.CaptureFix
     fit(target.model, NUTS(num_chains=1, num_warmup=20, num_draws=5), *target.data)
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err == ""
+
+
+def test_where_nobody_looks_others_get_their_turn_and_no_numbers_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[bool] = []
+    monkeypatch.setattr("bnnzoo.inference.progress.let_others", lambda: turns.append(True))
+    monkeypatch.setattr(AdaptiveChains, "progress_fields", lambda chains: pytest.fail("nobody looks"))
+    target = linear_gaussian()
+    fit(target.model, NUTS(num_chains=1, num_warmup=20, num_draws=5), *target.data)
+    assert turns
+    watched = considerate(Recorder())
+    watched.update(1, loss=2.0)
+    assert not isinstance(watched, Silent) and isinstance(considerate(Silent()), Silent)
 
 
 def test_bar_shows_stage_steps_and_numbers() -> None:

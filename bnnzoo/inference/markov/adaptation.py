@@ -187,9 +187,9 @@ def retuned_step_size(state: StepSize, growth: Tensor, first: bool) -> StepSize:
 
 
 def shrunk[Values: (Tensor, NDArray[np.float64])](covariance: Values, count: Any, identity: Any = 1.0) -> Values:
-    """Return variances of ``count`` draws, or a covariance if the identity is given, shrunk towards 0.001 with the weight of five.
+    """Return variances of ``count`` draws, or a covariance if the identity is given, shrunk towards 0.001 as in Stan.
 
-    Stan does the same.
+    The prior has the weight of five draws.
     """
     return count / (count + 5) * covariance + 1e-3 * 5 / (count + 5) * identity
 

@@ -275,6 +275,7 @@ class _Stages:
     def __call__(self) -> None:
         """Show how far the chains are, if anybody looks: numbers of chains that move together cost as much as a short draw."""
         if isinstance(self._progress, Silent):
+            self._progress.update(0)
             return
         count = int(self._loop.counts.min())
         if self._warm and count >= self._num_warmup:
