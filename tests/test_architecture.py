@@ -55,7 +55,7 @@ class Layer:
 
 
 LAYERS = {
-    "engine": Layer(frozenset(), frozenset({"numpy", "optree", "torch"})),
+    "engine": Layer(frozenset(), frozenset({"numpy", "optree", "threadpoolctl", "torch"})),
     "core": Layer(frozenset({"engine"}), TENSORS | {"cloudpickle", "pandas", "safetensors"}),
     "models": Layer(frozenset({"core"}), TENSORS | {"formulaic", "pandas", "scipy"}),
     "inference": Layer(frozenset({"core", "engine"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
