@@ -1,16 +1,16 @@
 """Small linear regressions: effective draws of the coefficients per second, bnnzoo and its peers in turn, as a user types it.
 
-Run: python -m benchmarks.small_models [rows] [inputs] [warmup] [draws] [pairs]      (needs numpyro; nutpie and pymc if there)
+Run: python -m benchmarks.small_models [rows] [inputs] [warmup] [draws] [pairs]      (needs numpyro)
 
 Two chains, default arguments, no environment variable. Every run is a process of its own that fits twice with different seeds:
-the first fit includes compilation, the second does not for bnnzoo and nutpie. NumPyro compiles both times.
+the first fit includes compilation, the second does not for bnnzoo. NumPyro compiles both times. For nutpie see
+``benchmarks.nutpie``.
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -82,29 +82,6 @@ def run_numpyro(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> d
     return timed(sample)
 
 
-def run_nutpie(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> dict[str, float]:
-    """Sample with nutpie a model written in PyMC and compiled by numba; both chains in threads."""
-    import nutpie
-    import pymc as pm
-
-    x, y = data(rows, inputs)
-    with pm.Model() as model:
-        b = pm.Normal("b", 0.0, 10.0, shape=inputs)
-        s = pm.HalfNormal("s", 10.0)
-        pm.Normal("y", x @ b, s, observed=y)
-    compiled: list[Any] = []
-
-    def sample(number: int) -> Array:
-        if not compiled:
-            compiled.append(nutpie.compile_pymc_model(model))
-        found = nutpie.sample(
-            compiled[0], draws=draws, tune=warmup, chains=CHAINS, seed=2 * seed + number, progress_bar=False
-        )
-        return np.asarray(found.posterior["b"])
-
-    return timed(sample)
-
-
 def timed(sample: Callable[[int], Array]) -> dict[str, float]:
     """Sample twice, and return seconds and the smallest effective sample size a second of each time."""
     import arviz as az
@@ -123,7 +100,7 @@ def main(rows: int = 100, inputs: int = 5, warmup: int = 1000, draws: int = 1000
     """Run pairs of samplers in turn and write what they measured."""
     sizes = rows, inputs, warmup, draws
     found, runs = runs_in_turn(
-        [name for name in RUNS if find_spec(name)],
+        list(RUNS),
         lambda which, seed: as_typed("benchmarks.small_models", "--run", which, *sizes, seed),
         "first_ess_per_second",
         pairs,
@@ -132,12 +109,9 @@ def main(rows: int = 100, inputs: int = 5, warmup: int = 1000, draws: int = 1000
     save(f"small_models_{rows}x{inputs}_first", "min-ESS a second, compiling included", found, "numpyro", **facts)
     second = {name: [each["second_ess_per_second"] for each in runs[name]] for name in runs}
     save(f"small_models_{rows}x{inputs}_second", "min-ESS a second, the second time", second, "numpyro", **facts)
-    if "nutpie" in runs:
-        seconds = {name: [each["second_seconds"] for each in runs[name]] for name in ("nutpie", "bnnzoo")}
-        save(f"small_models_{rows}x{inputs}_seconds", "seconds, the second time", seconds, "nutpie", **facts)
 
 
-RUNS = {"numpyro": run_numpyro, "bnnzoo": run_bnnzoo, "nutpie": run_nutpie}
+RUNS = {"numpyro": run_numpyro, "bnnzoo": run_bnnzoo}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--run"]:

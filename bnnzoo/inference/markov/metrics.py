@@ -364,10 +364,10 @@ def _ratio_of_steepest(first: Array, second: Array) -> Array:
     """
     rows = np.concatenate([first, second])
     longest = np.vecdot(rows, rows).argmax(1)
-    direction, squares = rows[np.arange(len(rows)), longest], rows.mT @ rows
+    direction = rows[np.arange(len(rows)), longest]
     for _ in range(POWER_STEPS):
         length = np.sqrt(np.vecdot(direction, direction)).clip(min=1e-300)
-        direction = (squares @ (direction / length[:, None])[:, :, None])[:, :, 0]
+        direction = (rows.mT @ (rows @ (direction / length[:, None])[:, :, None]))[:, :, 0]
     squared = np.vecdot(direction, direction)
     found: Array = (squared[: len(first)] / squared[len(first) :]) ** 0.25
     return found

@@ -1,6 +1,7 @@
 """Mass matrices from draws and gradients, against closed forms."""
 
 import math
+import tracemalloc
 from typing import Any
 
 import pyro
@@ -292,6 +293,18 @@ def test_chains_that_diverge_or_see_no_gaussian_go_on(
     resting = Resting(None, metric, adaptation, *(None,) * 3)  # type: ignore[arg-type]
     assert windows.adapt(resting, torch.arange(3), 200, end).tolist() == expected
     assert windows.skipped.tolist() == [850 - end if chain in expected else 0 for chain in range(3)]
+
+
+def test_no_matrix_of_all_parameters_is_made_where_there_are_none_in_the_metric() -> None:
+    gradient = torch.randn(2, 10, 4000, generator=torch.Generator().manual_seed(0))
+    old = identity_metric(gradient[:, 0], "diagonal")
+    new = metrics_from(gradient / 3, gradient, "diagonal")[0]
+    tracemalloc.start()
+    try:
+        growth_of_step(old, new, gradient)
+        assert tracemalloc.get_traced_memory()[1] < 50 * gradient.numel() * 8 < 4000**2 * 8
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("num_params", "expected"), [(3, 1), (300, 2)])
