@@ -97,6 +97,23 @@ def test_a_chain_apart_is_told():
     assert "num_warmup (now 500)" in found[inference.ChainsApartWarning]
 
 
+def of_two_sites() -> None:
+    pyro.sample("place", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+    pyro.sample("size", dist.LogNormal(0.0, 1.0))
+
+
+@pytest.mark.parametrize("site", ["place", "size"])
+def test_the_site_that_chains_differ_in_is_named(site: str) -> None:
+    """All sites are judged at once."""
+    density = build_density(of_two_sites)
+    theta = torch.randn(4, 500, 4, generator=torch.Generator().manual_seed(0))
+    span = next(each.span for each in density.sites if each.name == site)
+    theta[:, :, span.stop - 1] += torch.arange(4.0)[:, None]
+    found = {each.kind: each.message for each in troubles(replace(sampled(), density=density, theta=theta))}
+    assert f"R-hat of {site!r} is" in found[inference.ChainsApartWarning]
+    assert f"draws of {site!r} are worth" in found[inference.FewEffectiveDrawsWarning]
+
+
 @pytest.mark.parametrize(
     ("gap", "advice", "silence"),
     [

@@ -295,6 +295,15 @@ def test_chains_that_diverge_or_see_no_gaussian_go_on(
     assert windows.skipped.tolist() == [850 - end if chain in expected else 0 for chain in range(3)]
 
 
+@pytest.mark.parametrize("mass_matrix", ["diagonal", "dense"])
+def test_variances_of_draws_are_shrunk_as_in_stan(mass_matrix: str) -> None:
+    theta = torch.randn(2, 15, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    metric, _ = metrics_from(theta, -theta, mass_matrix)
+    for own, inverse in zip(theta, metric.inverse_mass, strict=True):
+        expected = 15 / 20 * own.T.cov() + 1e-3 * 5 / 20 * torch.eye(3)
+        torch.testing.assert_close(inverse, expected if mass_matrix == "dense" else expected.diagonal())
+
+
 def test_no_matrix_of_all_parameters_is_made_where_there_are_none_in_the_metric() -> None:
     gradient = torch.randn(2, 10, 4000, generator=torch.Generator().manual_seed(0))
     old = identity_metric(gradient[:, 0], "diagonal")
