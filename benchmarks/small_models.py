@@ -1,4 +1,4 @@
-"""Small linear regressions: effective draws of the coefficients per second, bnnzoo and its peers in turn, as a user types it.
+"""Small linear regressions: effective draws of the coefficients per second, bnnzoo and NumPyro in turn, as a user types it.
 
 Run: python -m benchmarks.small_models [rows] [inputs] [warmup] [draws] [pairs]      (needs numpyro)
 

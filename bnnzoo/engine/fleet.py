@@ -3,7 +3,7 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -131,14 +131,15 @@ class NativeCopies(Fleet):
         self._data = self._packed(inner, [gradient.data] * self.num_copies if data is None else data)
         packed = self.chunk.pack(example)
         self._memory = [each.expand(self.num_copies, *each.shape).clone() for each in packed]
-        self._of_copies = [[each[copy] for each in self._memory] for copy in range(self.num_copies)]
+        self._of_copies = {copy: [each[copy] for each in self._memory] for copy in range(self.num_copies)}
         self._moving_tree = HeldTree(self._moving, self._memory[: self._moving.num_tensors])
         self._resting_tree = HeldTree(self._resting, self._memory[self._of_resting])
         self.write(moving, resting)
         *_, budget, num_rows = self._memory[: len(packed) - len(row)]
         self._left, self.num_rows, self.rows = budget[:, 0], num_rows[:, 0], self._memory[len(packed) - len(row) :]
         self._budget = FIRST_BUDGET
-        self._seconds = math.inf  # that native code took last, or may take, for all copies together
+        # that native code took last for all copies together: for a run, and for a single step
+        self._seconds = self._step_seconds = math.inf
 
     @property
     def how(self) -> str:
@@ -171,16 +172,8 @@ class NativeCopies(Fleet):
     def advance(self) -> None:
         """Let every copy that is going run for a while. An interrupt waits until these runs end."""
         going = self.program.going(self.moving, self.resting).nonzero()[:, 0].tolist()
-        seconds: list[float] = []
-
-        def run(copy: int) -> None:
-            began = time.perf_counter()
-            self.chunk(self._of_copies[copy], self._data[copy])
-            seconds.append(time.perf_counter() - began)
-
         self._left.fill_(self._budget)
-        in_threads(run, going, threads_worth(self._seconds, self.num_threads))
-        self._seconds = sum(seconds)  # without the time to start threads, or these would always seem to pay
+        self._seconds = self._run(self._of_copies, going, min(self._seconds, self._budget * self._step_seconds))
         taken = int((self._budget - self._left[going]).max()) if going else 0
         self._budget = next_budget(self._budget, max(taken, 1), max(self._seconds / max(len(going), 1), 1e-9))
 
@@ -213,17 +206,25 @@ class NativeCopies(Fleet):
         budget.fill_(1)
         num_rows.zero_()
 
-        def run(copy: int) -> None:
-            self.chunk([each[copy] for each in memory], self._data[copy])
-
-        first, *others = range(self.num_copies) if copies is None else copies
-        began = time.perf_counter()
-        in_threads(run, [first], num_threads=1)
-        seconds = time.perf_counter() - began
-        in_threads(run, others, threads_worth(len(others) * seconds, self.num_threads))
-        if not math.isfinite(self._seconds):
-            self._seconds = self._budget * self.num_copies * seconds
+        chosen = range(self.num_copies) if copies is None else copies
+        states = {copy: [each[copy] for each in memory] for copy in chosen}
+        self._step_seconds = self._run(states, chosen, self._step_seconds)
         return self._moving.tree(memory[: self._moving.num_tensors], lead=1)
+
+    def _run(self, states: Mapping[int, Sequence[Tensor]], copies: Sequence[int], expected: float) -> float:
+        """Run copies, side by side if so many seconds of work are worth it, and return those that they took together.
+
+        The time to start threads is not among them, or these would always seem to pay.
+        """
+        seconds: list[float] = []
+
+        def run(copy: int) -> None:
+            began = time.perf_counter()
+            self.chunk(states[copy], self._data[copy])
+            seconds.append(time.perf_counter() - began)
+
+        in_threads(run, copies, threads_worth(expected, self.num_threads))
+        return sum(seconds)
 
     @property
     def _of_resting(self) -> slice:

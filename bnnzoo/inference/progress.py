@@ -7,7 +7,7 @@ from bnnzoo.core.method import Progress as ProgressProtocol
 from bnnzoo.core.method import Silent
 from bnnzoo.core.program.turns import let_others
 
-__all__ = ["Bar", "Considerate", "Waiting", "considerate", "progress_for"]
+__all__ = ["Bar", "considerate", "progress_for"]
 
 
 class Bar:

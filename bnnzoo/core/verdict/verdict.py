@@ -25,7 +25,7 @@ from bnnzoo.core.fit_warnings import (
     told,
 )
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_sites, scaling_sites
-from bnnzoo.core.posterior.mixing import Mixing, mixing, worst_gap
+from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
@@ -191,20 +191,20 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
     sites = [site for site in posterior.density.sites if not site.is_weight]
     if not sites:
         lp = posterior.info.sample_stats.get("lp")
-        quantities = {} if lp is None else {"lp": lp[..., None]}
+        if lp is None:
+            return
+        quantities = {"lp": lp[..., None]}
     else:
         quantities = {site.name: _some(posterior.theta[..., site.span]) for site in sites}
     chains, draws = posterior.theta.shape[:2]
     superchains = posterior.info.num_superchains(chains)
+    found = mixing(torch.cat(list(quantities.values()), 2), superchains)
     sizes = [values.shape[2] for values in quantities.values()]
-    together = (
-        mixing(torch.cat(list(quantities.values()), 2), superchains) if quantities else Mixing(*[torch.zeros(0)] * 2)
-    )
-    found = dict(zip(quantities, map(Mixing, together.rhat.split(sizes), together.ess.split(sizes)), strict=True))
-    rhat = {name: float(each.rhat.nan_to_num(0.0, posinf=math.inf).max()) for name, each in found.items()}
-    ess = {name: float(each.ess.nan_to_num(math.inf).min()) for name, each in found.items()}
-    worst = max(rhat, key=lambda name: rhat[name], default="")
-    if worst and rhat[worst] > MAX_RHAT:
+    each_rhat, each_ess = (dict(zip(quantities, values.split(sizes), strict=True)) for values in found)
+    rhat = {name: float(values.nan_to_num(0.0, posinf=math.inf).max()) for name, values in each_rhat.items()}
+    ess = {name: float(values.nan_to_num(math.inf).min()) for name, values in each_ess.items()}
+    worst = max(rhat, key=lambda name: rhat[name])
+    if rhat[worst] > MAX_RHAT:
         disagree = "The superchains disagree: nested R-hat" if superchains else "The chains disagree: R-hat"
         gap = float(worst_gap(quantities[worst]).nan_to_num(0.0, posinf=math.inf).max())
         yield Trouble(
@@ -213,8 +213,8 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
             f"{_what_to_run(rhat[worst], gap, posterior.info.config.get('num_warmup'), draws)}"
             f"{_of_labels(posterior, gap)}",
         )
-    least = min(ess, key=lambda name: ess[name], default="")
-    if least and ess[least] < MIN_ESS:
+    least = min(ess, key=lambda name: ess[name])
+    if ess[least] < MIN_ESS:
         yield Trouble(
             FewEffectiveDrawsWarning,
             f"The {chains * draws} draws of {least!r} are worth {told(ess[least], MIN_ESS, 0)} independent ones; intervals and "

@@ -170,9 +170,8 @@ def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_n
     grown = _ratio_of_steepest(*(_in_units(each.mass_sqrt, centred) for each in (old, new)))
     grown = abs(np.log(np.stack([_array(growth), grown], 1)))
     limits = ((moved, MOST_MOVED), (changed, math.log(MOST_CHANGED)), (grown, math.log(MOST_GROWN)))
-    return torch.from_numpy(np.logical_and.reduce([(value <= limit).all(1) for value, limit in limits])).to(
-        theta.device
-    )
+    within = np.logical_and.reduce([(value <= limit).all(1) for value, limit in limits])
+    return torch.from_numpy(within).to(theta.device)
 
 
 def drifts(log_density: Tensor, num_params: int) -> Tensor:

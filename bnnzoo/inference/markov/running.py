@@ -63,9 +63,8 @@ class RunningChains(ABC):
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and do what they wait for."""
         native = self.fleet.how == "compiled"
-        with (
-            one_arithmetic_thread() if native else nullcontext()
-        ):  # torch's other threads would keep the chains' cores busy
+        # torch's other threads would keep the cores of the chains busy
+        with one_arithmetic_thread() if native else nullcontext():
             try:
                 with self.log.timed("running"), aside(self._seconds) if native else nullcontext():
                     began = time.perf_counter()

@@ -108,31 +108,29 @@ class Windows:
 
     def adapt(self, resting: Resting, chains: Tensor, number: int, end: int) -> Tensor:
         """Estimate mass matrices from the last ``number`` draws, and keep those of this window; see :meth:`close`."""
-        # libraries round a batch of one otherwise, and draws must not depend on who else waits
-        among = chains if len(chains) > 1 else chains.repeat(2)
-        theta, stats, gradient = (each[among, :number] for each in self.collected)
+        theta, stats, gradient = (each[chains, :number] for each in self.collected)
         gradient = finite_gradients(gradient)
         metric, gaussian = metrics_from(theta, gradient, self.mass_matrix)
         old, learnt = (
-            pytree.tree_map(lambda value: value[among], state) for state in (resting.metric, resting.adaptation)
+            pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
         )
         growth = growth_of_step(old, metric, gradient).to(learnt.step_size)
         step = restart_step_size(learnt.step, growth, NEAR)
         caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
         new = end - self.ends[self.ends.index(end) - 1]
-        done = torch.zeros(len(among), dtype=torch.bool)
+        done = torch.zeros(len(chains), dtype=torch.bool)
         if self.mass_matrix not in OF_DRAWS_ALONE and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
             diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
             stays = has_converged(old, metric, theta, growth, new)
             done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
-        _write(resting.metric, among, metric)
-        _write(resting.adaptation, among, Adaptation(step.log_step.exp(), step, caution))
+        _write(resting.metric, chains, metric)
+        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, caution))
         kept = 0 if end == self.ends[-1] else new
         for each in self.collected:
-            each[among, :kept] = each[among, number - kept : number]
-        self.counts[among] = kept
-        self.skipped[among[done]] = self.ends[-1] - end
-        return among[done].unique()
+            each[chains, :kept] = each[chains, number - kept : number]
+        self.counts[chains] = kept
+        self.skipped[chains[done]] = self.ends[-1] - end
+        return chains[done]
 
 
 def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:

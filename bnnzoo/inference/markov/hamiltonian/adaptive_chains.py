@@ -177,22 +177,22 @@ class AdaptiveChains(RunningChains):
         """Find the log density where the chains are, and a step size for each: the given one, or by doubling or halving."""
         moving, resting = self.fleet.moving, self.fleet.resting
         here, step_size = moving.end.phase, resting.adaptation.step_size.clone()
-        still = self._leapt(*self._under_way(here), torch.zeros_like(step_size))  # a step of size zero
+        begun = self._under_way(*vmap(self.kernel.finished_trajectory)(here))
+        still = self._leapt(*begun, torch.zeros_like(step_size))  # a step of size zero
         phase = here._replace(gradient=still.gradient.clone(), log_density=still.log_density.clone())
+        end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
         if self.settings.step_size is None:
-            before, begun = vmap(energy)(resting.metric, phase), self._under_way(phase)
+            before, begun = vmap(energy)(resting.metric, phase), self._under_way(end, trajectory)
 
             def acceptance(size: Tensor) -> Tensor:
                 return (before - vmap(energy)(resting.metric, self._leapt(*begun, size))).exp()
 
             step_size = search_step_size(acceptance, step_size)
-        end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
         adaptation = _beginning(step_size)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
-    def _under_way(self, phase: Phase) -> tuple[MovingEnd, Resting]:
+    def _under_way(self, end: Any, trajectory: Any) -> tuple[MovingEnd, Resting]:
         """Return the state of chains before a leapfrog step: not the last of its trajectory, and one that cannot diverge."""
-        end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
         control = trajectory.control
         control = control._replace(
             energy=torch.full_like(control.energy, torch.inf), length=torch.full_like(control.length, 2)
