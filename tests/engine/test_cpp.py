@@ -117,9 +117,18 @@ def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
 
 
+ADDED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "index_put": lambda start, number, values: start.index_put((number,), values, accumulate=True),
+    "scatter_add": lambda start, number, values: start.scatter_add(0, number % len(start), values),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("length", "size"), [(23, 5), (24, 5), (40, 10), (19, 5), (4, 1), (39, 10)])
-def test_entries_added_by_number_do_not_wait_for_each_other(length: int, size: int, dtype: torch.dtype) -> None:
+def test_entries_added_by_number_do_not_wait_for_each_other(
+    length: int, size: int, dtype: torch.dtype, name: str
+) -> None:
     """Four sums where there are four entries to a place, whose number may be counted from the end; else one."""
     generator = torch.Generator().manual_seed(length)
     number = torch.randint(-size, size, (length,), generator=generator)
@@ -127,12 +136,12 @@ def test_entries_added_by_number_do_not_wait_for_each_other(length: int, size: i
     start, out = torch.arange(float(size), dtype=dtype), torch.zeros(size, dtype=dtype)
 
     def added(out: Tensor, start: Tensor, number: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        return (out.copy_((2 * start).index_put((number,), 3 * values, accumulate=True)),)
+        return (out.copy_(ADDED[name](2 * start, number, 3 * values)),)
 
     graph = trace_loops(added, [out, start, number, values], for_native())
     assert ("i1 < 4" in source_of(graph)) == (length >= 4 * size)
     compile_in_cpp(graph).call(out, start, number, values)
-    assert out.tolist() == (2 * start).index_put((number,), 3 * values, accumulate=True).tolist()
+    assert out.tolist() == ADDED[name](2 * start, number, 3 * values).tolist()
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [(torch.float32, "int32_t"), (torch.float64, "int64_t")])

@@ -11,6 +11,7 @@ from bnnzoo.engine.cpp.nests import Nest, Reduction
 from bnnzoo.engine.cpp.scope import Scope, Value, converted, index_over
 from bnnzoo.engine.cpp.values import TYPES, Affine, Body, Cannot, Lazy, Shape, View, contiguous_strides, count
 from bnnzoo.engine.cpp.views import broadcast, viewed
+from bnnzoo.engine.cpp.writes import added_in_lanes, lanes_pay
 
 __all__ = [
     "PARTS",
@@ -176,6 +177,9 @@ def scattered(scope: Scope, node: Node) -> View:
     if not shape or not count(shape):
         raise Cannot("numbers of no dimension")
     value = _moved(scope.lazy(given), (0,) * len(shape), shape) if isinstance(given, Node) else None
+    if adds and value is not None and lanes_pay(found, shape):
+        added_in_lanes(scope, found, number, value)
+        return found
     index, sizes = index_over(range(len(shape)), shape)
     nest = Nest(sizes, vectorises=False)
     read = [*number.accesses(), *(value.accesses() if value is not None else [])]

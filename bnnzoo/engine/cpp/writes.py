@@ -13,7 +13,7 @@ from bnnzoo.engine.cpp.scope import Scope, Value, converted, effective_users, in
 from bnnzoo.engine.cpp.values import Affine, Body, Cannot, Lazy, Shape, View, contiguous_strides, count
 from bnnzoo.engine.cpp.views import broadcast
 
-__all__ = ["copied", "gathered", "joined", "looped", "put", "put_in_place", "taken"]
+__all__ = ["added_in_lanes", "copied", "gathered", "joined", "lanes_pay", "looped", "put", "put_in_place", "taken"]
 
 LANES = 4
 """Sums in which entries are added by their numbers, if there are so many for each place."""
@@ -82,8 +82,8 @@ def _put(scope: Scope, node: Node, target: View) -> None:
     uses = [use for each in numbers for use in each.accesses()]
     if any(a.meets(target.read.access()) for a in (*uses, *values.accesses())):
         raise Cannot("rows that are read where they are written")
-    if adds and len(shape) == 1 and target.dtype.is_floating_point and LANES * count(target.shape) <= shape[0]:
-        _added_in_lanes(scope, target, numbers[0], values)
+    if adds and lanes_pay(target, shape):
+        added_in_lanes(scope, target, numbers[0], values)
         return
     nest = Nest(sizes, vectorises=count(common) == 1 and not first)
     nest.uses, nest.defines = [*uses, *values.accesses(index), target.read.access()], [target.read.access()]
@@ -95,7 +95,12 @@ def _put(scope: Scope, node: Node, target: View) -> None:
     body.lines.append(f"{target.buffer.name}[{place}] {'+=' if adds else '='} {entry};")
 
 
-def _added_in_lanes(scope: Scope, target: View, number: Lazy, values: Lazy) -> None:
+def lanes_pay(target: View, shape: Shape) -> bool:
+    """Tell whether entries of this shape are added to a target faster in sums of their own: if many go to each place."""
+    return len(shape) == 1 and target.dtype.is_floating_point and LANES * count(target.shape) <= shape[0]
+
+
+def added_in_lanes(scope: Scope, target: View, number: Lazy, values: Lazy) -> None:
     """Add entries by their numbers in sums of their own, one for each lane.
 
     An entry waits for the one before it where both go to the same place, as those of a group do whose rows stand together.
