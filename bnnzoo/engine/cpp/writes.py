@@ -16,7 +16,7 @@ from bnnzoo.engine.cpp.views import broadcast
 __all__ = ["added_in_lanes", "copied", "gathered", "joined", "lanes_pay", "looped", "put", "put_in_place", "taken"]
 
 LANES = 4
-"""Sums in which entries are added by their numbers, if there are so many for each place."""
+"""Separate sums of entries added by their numbers, if there are as many entries for each place."""
 
 
 def joined(scope: Scope, node: Node) -> View:
@@ -96,14 +96,14 @@ def _put(scope: Scope, node: Node, target: View) -> None:
 
 
 def lanes_pay(target: View, shape: Shape) -> bool:
-    """Tell whether entries of this shape are added to a target faster in sums of their own: if many go to each place."""
+    """Tell whether separate sums pay for entries of this shape: where several of them go to each place of the target."""
     return len(shape) == 1 and target.dtype.is_floating_point and LANES * count(target.shape) <= shape[0]
 
 
 def added_in_lanes(scope: Scope, target: View, number: Lazy, values: Lazy) -> None:
-    """Add entries by their numbers in sums of their own, one for each lane.
+    """Add entries by their numbers, in a sum of its own for each lane.
 
-    An entry waits for the one before it where both go to the same place, as those of a group do whose rows stand together.
+    An addition waits for the one before it where both go to the same place, as they do where rows of a group stand together.
     """
     (size,), (length,), dtype = target.shape, values.shape, target.dtype
     nothing = literal(0, dtype)
@@ -174,7 +174,7 @@ def _by_numbers(source: View, numbers: Sequence[Lazy], shape: Shape, emit: Any) 
 def _row(body: Body, number: Lazy, index: tuple[Affine, ...], size: int, rows: View) -> Affine:
     """Return the number of a row, counted from the end if it is negative.
 
-    It is as wide as what is read: compilers take entries of a table many at a time if there is one number to a lane.
+    It is as wide as an entry of the table: compilers then read many entries at a time, one number to a lane.
     """
     name = converted(body, number, torch.int64, index)
     narrow = rows.dtype.itemsize == 4 and rows.buffer.size < 2**31

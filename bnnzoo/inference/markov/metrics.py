@@ -209,10 +209,10 @@ def metric_of(found: Mapping[str, Tensor]) -> Metric:
 
 
 def _array(values: Tensor) -> Array:
-    """Return a tensor in double precision as NumPy's array.
+    """Return a tensor as a NumPy array in double precision.
 
-    Matrices of chains are small and many. NumPy computes each by itself in little time; the library behind torch rounds
-    differently by where in memory a matrix begins, and draws of a chain would depend on the number and the state of the others.
+    Chains have many small matrices, each of which NumPy computes by itself and in little time. The library behind torch rounds
+    differently by where in memory a matrix begins: draws of a chain would depend on the number and the state of the others.
     """
     found: Array = values.detach().double().cpu().numpy()
     return found
@@ -298,7 +298,7 @@ def _spectrum(theta: Array, gradient: Array) -> _Spectrum:
 
 
 def _low_rank_of(spectrum: _Spectrum) -> tuple[Array, ...]:
-    """Return what inverse masses ``S (I + U (L - 1) U^T) S`` consist of: a diagonal S, few orthonormal directions U, and L.
+    """Return the parts of inverse masses ``S (I + U (L - 1) U^T) S``: a diagonal S, few orthonormal directions U, and L.
 
     At most ``MAX_RANK`` eigenvectors are kept: those without which the eigenvalues of the others lie closest together, since
     the largest of these limits how short trajectories are, and the smallest how long steps are. S is in the middle of them.
@@ -378,7 +378,7 @@ def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
 
 
 def _without_directions(scale: Array) -> tuple[Array, ...]:
-    """Return what inverse masses of low rank consist of that are diagonal: roots ``[C, P]``, and directions that do nothing."""
+    """Return diagonal inverse masses, of roots ``[C, P]``, in the parts of those of low rank; their directions are zero."""
     rank = min(scale.shape[1], MAX_RANK)
     return scale, np.zeros((*scale.shape, rank)), np.ones((len(scale), rank))
 
