@@ -15,12 +15,12 @@ from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.graphs import trace_loops, trace_shapes
 from bnnzoo.engine.hoisting import hoist
-from bnnzoo.engine.registers import Registers, holding
+from bnnzoo.engine.registers import HELD, Registers, holding, is_short
 from bnnzoo.engine.reports import Engine, EngineLog, EngineReport, first_line
 from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
-from bnnzoo.engine.tracer import loop_written_down
+from bnnzoo.engine.tracer import is_writing_loops, loop_written_down
 
-__all__ = ["Chunk", "while_loop"]
+__all__ = ["Chunk", "is_written_down", "while_loop"]
 
 type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
@@ -40,6 +40,11 @@ class Lowering(NamedTuple):
 
 COMPILED: dict[Hashable, Lowering] = {}
 """Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
+
+
+def is_written_down() -> bool:
+    """Tell whether what runs is being written down as a loop for native code, so that no number in it is known."""
+    return is_tracing_loops() or is_writing_loops()
 
 
 def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
@@ -63,11 +68,17 @@ def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
     >>> int(doubled)
     128
     """
+    if not is_written_down():
+        while bool(going(state, fixed)):
+            state = body(state, fixed)
+        return state
     leaves, spec = pytree.tree_flatten(state)
+    constants = pytree.tree_leaves(fixed)
     registers, memory, loop = _prepare(going, body, state, fixed)
     go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
+    leaves = _to_write_over(leaves, constants)
     carried = registers.pack(leaves)
-    found = loop(*carried, go, *memory.pack(pytree.tree_leaves(fixed)))[:-1]
+    found = loop(*carried, go, *memory.pack(constants))[:-1]
     # a buffer was changed in place: handed back as what it was, it need not be written over itself
     ended = [
         old if old is leaf else new for old, leaf, new in zip(carried, _alone(registers, leaves), found, strict=True)
@@ -273,6 +284,15 @@ def _prepare(
 def _dense(tree: Any) -> list[Tensor]:
     """Return the leaves of a tree, row by row in memory: native code relies on strides."""
     return [leaf.contiguous() for leaf in pytree.tree_leaves(tree)]
+
+
+def _to_write_over(leaves: Sequence[Tensor], constants: Sequence[Tensor]) -> list[Tensor]:
+    """Return the leaves of a state that a loop may write over: copies of those that stand for something else as well."""
+    others, held = {id(each) for each in constants}, {name for names in HELD.get() for name in names}
+    return [
+        each.clone() if id(each) in others or not (id(each) in held or is_short(each.shape)) else each
+        for each in leaves
+    ]
 
 
 def _alone(registers: Registers, leaves: Sequence[Tensor]) -> list[Tensor | None]:

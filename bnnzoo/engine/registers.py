@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bnnzoo.engine import pytree
 
-__all__ = ["HeldTree", "Registers", "Stacks", "TreeRegisters", "holding"]
+__all__ = ["HELD", "HeldTree", "Registers", "Stacks", "TreeRegisters", "holding", "is_short"]
 
 HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=MappingProxyType({}))
 """Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
@@ -41,7 +41,7 @@ class Registers:
         leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
         groups: dict[Any, list[int]] = {}
         for i, (number, leaf) in enumerate(leaves):
-            groups.setdefault((number, _held_as(leaf.dtype)) if _is_short(leaf.shape) else i, []).append(i)
+            groups.setdefault((number, _held_as(leaf.dtype)) if is_short(leaf.shape) else i, []).append(i)
         self.groups = list(groups.values())
         self._shapes = [leaf.shape for _, leaf in leaves]
         self._dtypes = [leaf.dtype for _, leaf in leaves]
@@ -83,7 +83,7 @@ class Registers:
                     view.copy_(values[i])
 
     def _joined(self, leaves: list[Tensor], lead: int = 0) -> Tensor:
-        if not _is_short(leaves[0].shape[lead:]):
+        if not is_short(leaves[0].shape[lead:]):
             return leaves[0].to(_held_as(leaves[0].dtype))
         ahead = leaves[0].shape[:lead]
         parts = [leaf.to(_held_as(leaf.dtype)).reshape(*ahead, -1) for leaf in leaves]
@@ -91,7 +91,7 @@ class Registers:
         return torch.cat(parts if len(parts) > 1 else [parts[0], parts[0].new_zeros(*ahead, 1)], -1)
 
     def _views(self, tensor: Tensor, group: list[int], lead: int = 0) -> list[tuple[int, Tensor]]:
-        if not _is_short(self._shapes[group[0]]):
+        if not is_short(self._shapes[group[0]]):
             return [(group[0], tensor)]
         sizes = [math.prod(self._shapes[i]) for i in group]
         parts = tensor.split(sizes if len(sizes) > 1 else [*sizes, 1], -1)
@@ -220,7 +220,8 @@ def _ids(leaves: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(id(leaf) for leaf in leaves)
 
 
-def _is_short(shape: torch.Size) -> bool:
+def is_short(shape: torch.Size) -> bool:
+    """Tell whether a leaf shares its tensor with others, into which it is copied."""
     return len(shape) < 2 and math.prod(shape) < PACKED_BELOW
 
 

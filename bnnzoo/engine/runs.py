@@ -19,8 +19,9 @@ class NativeRuns:
 
     Parameters
     ----------
-    graph : GraphModule
-        ``(*tensors) -> tensors``, without random numbers; its constants are taken out of it.
+    graph : GraphModule or callable
+        ``(*tensors) -> tensors``, without random numbers. Constants are taken out of a graph; a function has none, and may hold
+        loops of :func:`bnnzoo.engine.loops.while_loop`.
     inputs : list of Tensor
         Examples at one point: shapes and types count, values do not.
     moving : collection of int
@@ -41,12 +42,16 @@ class NativeRuns:
     [[0.0, 1.0, 2.0], [0.0, 10.0, 20.0]]
     """
 
-    def __init__(self, graph: GraphModule, inputs: list[Tensor], moving: Collection[int]) -> None:
+    def __init__(
+        self, graph: GraphModule | Callable[..., Sequence[Tensor]], inputs: list[Tensor], moving: Collection[int]
+    ) -> None:
         self._moving = frozenset(moving)
         if not self._moving:
             raise ValueError("NativeRuns needs an input that moves.")
-        for_compiling(graph)
-        self._constants = [each.contiguous() for each in lift_constants(graph)]
+        self._constants: list[Tensor] = []
+        if isinstance(graph, GraphModule):
+            for_compiling(graph)
+            self._constants = [each.contiguous() for each in lift_constants(graph)]
         tensors = [*self._constants, *(each.contiguous() for each in inputs)]
         with torch.no_grad():
             self._outputs = [each.contiguous() for each in graph(*tensors)]

@@ -16,7 +16,7 @@ from bnnzoo.engine.decisive import ValueAsked, can_decide, content_of
 from bnnzoo.engine.failures import Unfailing
 from bnnzoo.engine.torch_private import WHILE_LOOP, DispatchMode, can_decompose, graph_module, require_graphs, schema
 
-__all__ = ["loop_written_down", "operations_of"]
+__all__ = ["is_writing_loops", "loop_written_down", "operations_of"]
 
 LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 
@@ -68,6 +68,11 @@ def operations_of(
     finally:
         TRACER.reset(token)
     return found
+
+
+def is_writing_loops() -> bool:
+    """Tell whether operations are being written down, loops among them."""
+    return TRACER.get() is not None
 
 
 def loop_written_down(

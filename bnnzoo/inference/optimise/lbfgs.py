@@ -3,14 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-__all__ = ["Evaluate", "LBFGSResult", "Observe", "lbfgs"]
+from bnnzoo.engine.loops import is_written_down, while_loop
 
-type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+__all__ = ["Evaluate", "LBFGSResult", "Limits", "Observe", "State", "ascent", "begun", "lbfgs"]
+
+type Evaluate = Callable[..., tuple[Tensor, Tensor]]
 type Observe = Callable[[Tensor, Tensor, Tensor], Tensor | None]
 """Receives where rows are, ``theta[C, P]``, the gradient there, and which rows ``[C]`` a step moved; may say where to go next."""
 
@@ -40,8 +43,16 @@ class LBFGSResult:
     num_rejected: int = 0
 
 
-@dataclass(frozen=True)
-class _Point:
+class Limits(NamedTuple):
+    """When a search ends: numbers, or in native code tensors ``[]``; see :func:`lbfgs`."""
+
+    max_steps: Any
+    tolerance: Any
+    least_gain: Any = 0.0
+    max_evaluations: Any = math.inf
+
+
+class _Point(NamedTuple):
     """Rows ``x[C, P]`` with the cost ``f[C]``, which is minimised, and its gradient ``g[C, P]``."""
 
     x: Tensor
@@ -58,43 +69,100 @@ class _Point:
         )
 
 
-class _Memory:
+class _Memory(NamedTuple):
     """The last differences of positions and gradients, which define an approximate inverse Hessian.
 
     On few parameters a step costs as much as its operations are many, whatever they compute: these are as few as can be.
+
+    Attributes
+    ----------
+    pairs : tuple of (Tensor [C, P], Tensor [C, P], Tensor [C, 1])
+        Differences of positions and gradients, the last ones at the end, and the inverse of their product, zero for rows that
+        ignore the pair.
+    scale : Tensor [C, 1]
+        Size of the inverse Hessian by the last usable pair; zero before the first.
     """
 
-    def __init__(self, size: int, start: Tensor) -> None:
-        self._size = size
-        self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._scale = start.new_zeros(len(start), 1)  # by the last usable pair; zero before the first
+    pairs: tuple[tuple[Tensor, Tensor, Tensor], ...]
+    scale: Tensor
 
-    def store(self, s: Tensor, y: Tensor) -> None:
-        """Store a pair of differences; rows without positive curvature along it ignore it."""
+    def storing(self, s: Tensor, y: Tensor, size: int) -> "_Memory":
+        """Return the memory with one more pair of differences; rows without positive curvature along it ignore it."""
         product, square = (s * y).sum(1, keepdim=True), (y * y).sum(1, keepdim=True)
         sizes = vector_norm(s, dim=1, keepdim=True), vector_norm(y, dim=1, keepdim=True)
         usable = product > 1e-10 * sizes[0] * sizes[1]
         inverse = torch.where(usable, product, math.inf).reciprocal()
-        self._scale = torch.where(usable, (inverse * square).clamp(min=1e-300).reciprocal(), self._scale)
-        self._pairs = [*self._pairs, (s, y, inverse)][-self._size :]
+        scale = torch.where(usable, (inverse * square).clamp(min=1e-300).reciprocal(), self.scale)
+        return _Memory((*self.pairs, (s, y, inverse))[-size:], scale)
 
-    def forget(self, rows: Tensor) -> None:
-        """Empty the memory of the marked rows ``[C]``."""
+    def forgetting(self, rows: Tensor) -> "_Memory":
+        """Return the memory, emptied of the marked rows ``[C]``."""
+        if _is_known_to_be(~rows):
+            return self
         column = rows[:, None]
-        self._scale = torch.where(column, 0.0, self._scale)
-        self._pairs = [(s, y, torch.where(column, 0.0, inverse)) for s, y, inverse in self._pairs]
+        pairs = tuple((s, y, torch.where(column, 0.0, inverse)) for s, y, inverse in self.pairs)
+        return _Memory(pairs, torch.where(column, 0.0, self.scale))
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return minus the inverse Hessian times ``gradient[C, P]`` by the two-loop recursion."""
         q, alphas = gradient, []
-        for s, y, inverse in reversed(self._pairs):
+        for s, y, inverse in reversed(self.pairs):
             alphas.append(inverse * (s * q).sum(1, keepdim=True))
             q = q - alphas[-1] * y
         first = vector_norm(gradient, dim=1, keepdim=True).clamp(min=1.0).reciprocal()
-        q = torch.where(self._scale > 0, self._scale, first) * q
-        for (s, y, inverse), alpha in zip(self._pairs, reversed(alphas), strict=True):
+        q = torch.where(self.scale > 0, self.scale, first) * q
+        for (s, y, inverse), alpha in zip(self.pairs, reversed(alphas), strict=True):
             q = q + (alpha - inverse * (y * q).sum(1, keepdim=True)) * s
         return -q
+
+
+class State(NamedTuple):
+    """Searches under way, one a row: where they are, which way they go next, and what they have learnt and spent.
+
+    Attributes
+    ----------
+    point : _Point
+    memory : _Memory
+    direction : Tensor [C, P]
+    gain : Tensor [C]
+        Half of what the next step promises to first order.
+    active, stuck, fresh : Tensor [C]
+        Rows that go on; that cannot be moved; and that begin, or failed in the last step.
+    idle, calm : Tensor [C]
+        Steps in turn without progress, and that promised little.
+    spent : Tensor [C]
+        Evaluations of each row.
+    num_steps, num_evaluations, num_rejected : int, or Tensor [] in native code
+    way, heights : Tensor [K, C, P], Tensor [K, C]
+        Where searches were after each step, the start included, and the value there; nothing is kept of no rows.
+    """
+
+    point: _Point
+    memory: _Memory
+    direction: Tensor
+    gain: Tensor
+    active: Tensor
+    stuck: Tensor
+    fresh: Tensor
+    idle: Tensor
+    calm: Tensor
+    spent: Tensor
+    num_steps: Any
+    num_evaluations: Any
+    num_rejected: Any
+    way: Tensor
+    heights: Tensor
+
+
+class _Search(NamedTuple):
+    """A line search: the best points so far, the rows that have found theirs, each row's step, and what it took."""
+
+    best: _Point
+    moved: Tensor
+    step: Tensor
+    spent: Tensor
+    count: Any
+    num_rejected: Any
 
 
 def lbfgs(
@@ -126,7 +194,7 @@ def lbfgs(
         Called with each step's ``(theta[C, P], gradient[C, P], moved[C])``, and first with the start, as if all had moved there.
         What it returns, if anything, are the directions ``[C, P]`` to search next, in place of those of the memory.
     max_evaluations : float
-        No step begins after so many evaluations.
+        A row takes no step after so many evaluations of its own.
 
     Returns
     -------
@@ -143,41 +211,116 @@ def lbfgs(
     >>> bool(result.theta.abs().max() < 1e-5)
     True
     """
-    memory = _Memory(history, start)
-    point = _evaluated(evaluate, start)
-    stuck = torch.zeros_like(point.f, dtype=torch.bool)
-    fresh, idle, calm = ~stuck, torch.zeros_like(point.f), torch.zeros_like(point.f)
-    num_evaluations, num_rejected = 1, 0
+    limits = Limits(max_steps, tolerance, least_gain, max_evaluations)
+    state = begun(start, *evaluate(start), limits, observe=observe)
+    point = (found := ascent(evaluate, state, limits, history=history, observe=observe)).point
+    return LBFGSResult(point.x, -point.f, -point.g, int(found.num_evaluations), int(found.num_rejected))
+
+
+def begun(
+    start: Tensor,
+    value: Tensor,
+    gradient: Tensor,
+    limits: Limits,
+    *,
+    num_pairs: int = 0,
+    num_kept: int = 0,
+    observe: Observe | None = None,
+) -> State:
+    """Return searches that begin at ``start[C, P]``, with the value ``[C]`` and gradient ``[C, P]`` there.
+
+    Native code holds as many pairs of differences at all times: ``num_pairs`` of zeros, which change nothing. ``num_kept`` is how
+    many points of the way are kept.
+    """
+    point = _Point(start, -value, -gradient)
+    none, column = torch.zeros_like(value), start.new_zeros(len(start), 1)
+    nothing = torch.zeros_like(start)
+    stuck = torch.zeros_like(value, dtype=torch.bool)
+    memory = _Memory(tuple((nothing, nothing, column) for _ in range(num_pairs)), column)
     advised = None if observe is None else observe(point.x, -point.g, ~stuck)
-    for _ in range(max_steps):
-        active = ~stuck & (point.g.abs().amax(1) > tolerance * point.f.abs().clamp(min=1.0))
-        direction = _descent(memory.direction(point.g) if advised is None else advised, point, fresh)
-        gain = -0.5 * (direction * point.g).sum(1)
-        calm = torch.where(gain > least_gain, 0, calm + 1)
-        active = active & (calm < CALM)
-        if not bool(active.any()) or num_evaluations >= max_evaluations:
-            break
-        new, moved, count, refused = _search(evaluate, point, direction, active)
-        num_evaluations, num_rejected = num_evaluations + count, num_rejected + refused
+    steps, evaluations, rejected = (torch.tensor(number) if num_pairs else number for number in (0, 1, 0))
+    state = State(
+        point=point,
+        memory=memory,
+        direction=point.g,
+        gain=none,
+        active=stuck,
+        stuck=stuck,
+        fresh=~stuck,
+        idle=none,
+        calm=none,
+        spent=none + 1,
+        num_steps=steps,
+        num_evaluations=evaluations,
+        num_rejected=rejected,
+        way=start[None].repeat(num_kept, 1, 1),
+        heights=value[None].repeat(num_kept, 1),
+    )
+    return _looking_ahead(state, advised, limits)
+
+
+def ascent(
+    evaluate: Evaluate,
+    state: State,
+    limits: Limits,
+    data: Any = (),
+    *,
+    history: int,
+    observe: Observe | None = None,
+) -> State:
+    """Return where searches end; ``evaluate`` takes ``(theta[C, P], *data)``."""
+
+    def going(state: State, given: Any) -> Tensor:
+        found: Tensor = state.active.any() & (state.num_steps < given[0].max_steps)
+        return found
+
+    def body(state: State, given: Any) -> State:
+        limits, data = given
+        point, stuck = state.point, state.stuck
+        found = _searched(evaluate, state, data)
+        new, moved = found.best, found.moved
         advised = None if observe is None else observe(new.x, -new.g, moved)
-        memory.store(new.x - point.x, new.g - point.g)
-        failed = active & ~moved
-        memory.forget(failed)
-        idle = torch.where(_progressed(point, new, gain), 0, idle + 1)
-        stuck, fresh = stuck | (failed & fresh) | (idle >= PATIENCE), failed
-        point = new
-    return LBFGSResult(point.x, -point.f, -point.g, num_evaluations, num_rejected)
+        failed = state.active & ~moved
+        memory = state.memory.storing(new.x - point.x, new.g - point.g, history).forgetting(failed)
+        idle = torch.where(_progressed(point, new, state.gain), 0, state.idle + 1)
+        stepped = state._replace(
+            point=new,
+            memory=memory,
+            stuck=stuck | (failed & state.fresh) | (idle >= PATIENCE),
+            fresh=failed,
+            idle=idle,
+            spent=state.spent + found.spent,
+            num_steps=state.num_steps + 1,
+            num_evaluations=state.num_evaluations + found.count,
+            num_rejected=state.num_rejected + found.num_rejected,
+        )
+        return _looking_ahead(_kept(stepped) if len(state.way) else stepped, advised, limits)
+
+    found: State = while_loop(going, body, state, (limits, data))
+    return found
 
 
-def _evaluated(evaluate: Evaluate, x: Tensor) -> _Point:
-    value, gradient = evaluate(x)
-    return _Point(x, -value, -gradient)
+def _kept(state: State) -> State:
+    place = torch.as_tensor(state.num_steps).clamp(max=len(state.way) - 1).view(1)
+    way = state.way.index_put((place,), state.point.x[None])
+    return state._replace(way=way, heights=state.heights.index_put((place,), -state.point.f[None]))
+
+
+def _looking_ahead(state: State, advised: Tensor | None, limits: Limits) -> State:
+    """Return searches that know their next directions, and which of them go on."""
+    point = state.point
+    active = ~state.stuck & (point.g.abs().amax(1) > limits.tolerance * point.f.abs().clamp(min=1.0))
+    direction = _descent(state.memory.direction(point.g) if advised is None else advised, point, state.fresh)
+    gain = -0.5 * (direction * point.g).sum(1)
+    calm = torch.where(gain > limits.least_gain, 0, state.calm + 1)
+    active = active & (calm < CALM) & (state.spent < limits.max_evaluations)
+    return state._replace(direction=direction, gain=gain, calm=calm, active=active)
 
 
 def _descent(direction: Tensor, point: _Point, fresh: Tensor) -> Tensor:
     """Return the direction of each row, or that of steepest descent where it leads uphill, and where a row begins or failed."""
     downhill = ((direction * point.g).sum(1, keepdim=True) < 0) & ~fresh[:, None]
-    if bool(downhill.all()):
+    if _is_known_to_be(downhill):
         return direction
     return torch.where(downhill, direction, -point.g / vector_norm(point.g, dim=1, keepdim=True).clamp(min=1.0))
 
@@ -195,25 +338,36 @@ def _rounding(point: _Point) -> Tensor:
     return 10 * torch.finfo(point.f.dtype).eps * point.f.abs()
 
 
-def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor) -> tuple[_Point, Tensor, int, int]:
-    """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks.
+def _searched(evaluate: Evaluate, state: State, data: Any) -> _Search:
+    """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks."""
+    point, active = state.point, state.active
+    slope, none = (state.direction * point.g).sum(1), 0 * state.num_rejected
+    begin = _Search(point, torch.zeros_like(active), active.to(point.f), torch.zeros_like(point.f), none, none)
 
-    Returns the points, the rows that moved, and the numbers of evaluations and of points that were not finite.
-    """
-    slope = (direction * point.g).sum(1)
-    rounding = _rounding(point)
-    step, best, moved = active.to(point.f), point, torch.zeros_like(active)
-    count = num_rejected = 0
-    while count < MAX_HALVINGS and not bool((moved | ~active).all()):
-        count += 1
-        trial = _evaluated(evaluate, torch.where(moved[:, None], best.x, point.x + step[:, None] * direction))
+    def going(search: _Search, given: Any) -> Tensor:
+        found: Tensor = (given[3] & ~search.moved).any() & (search.count < MAX_HALVINGS)
+        return found
+
+    def body(search: _Search, given: Any) -> _Search:
+        point, direction, slope, active, data = given
+        best, moved, step = search.best, search.moved, search.step
+        x = torch.where(moved[:, None], best.x, point.x + step[:, None] * direction)
+        value, gradient = evaluate(x, *data)
+        trial = _Point(x, -value, -gradient)
         better = trial.f <= point.f + SUFFICIENT_DECREASE * step * slope
-        if not bool(better.all()):  # or within rounding error, and flatter
-            better |= (trial.f <= point.f + rounding) & (vector_norm(trial.g, dim=1) < vector_norm(point.g, dim=1))
+        if not _is_known_to_be(better):  # or within rounding error, and flatter
+            flatter = vector_norm(trial.g, dim=1) < vector_norm(point.g, dim=1)
+            better = better | ((trial.f <= point.f + _rounding(point)) & flatter)
         usable, looking = trial.f.isfinite() & trial.g.isfinite().all(1), active & ~moved
         accepted = looking & better & usable
-        if not bool(usable.all()):
-            num_rejected += int((looking & ~usable).sum())
-        best, moved = trial.where(accepted, best), moved | accepted
-        step = step / 2
-    return best, moved, count, num_rejected
+        refused = search.num_rejected if _is_known_to_be(usable) else search.num_rejected + (looking & ~usable).sum()
+        best = trial.where(accepted, best)
+        return _Search(best, moved | accepted, step / 2, search.spent + looking, search.count + 1, refused)
+
+    found: _Search = while_loop(going, body, begin, (point, state.direction, slope, active, data))
+    return found
+
+
+def _is_known_to_be(truths: Tensor) -> bool:
+    """Tell whether all of ``truths`` are known to hold, which saves work: nothing is known while native code is written."""
+    return not is_written_down() and bool(truths.all())

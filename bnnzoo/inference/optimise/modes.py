@@ -11,7 +11,8 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import has_weights
 from bnnzoo.core.verdict.several_modes import MATTERS
-from bnnzoo.inference.optimise.lbfgs import lbfgs
+from bnnzoo.inference.optimise.ascents import Units, climbed
+from bnnzoo.inference.optimise.lbfgs import Limits
 from bnnzoo.inference.optimise.pathfinder import Frame, Way, at_peak, log_ratios
 from bnnzoo.inference.starts import spread_starts
 
@@ -142,23 +143,18 @@ def _ends(density: LogDensity, frame: Frame, start: Tensor) -> list[Tensor]:
     in which it converges where units differ by a factor of a million.
     """
 
-    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = density.value_and_grad(theta, *density.data)  # too few times for compiling to pay
-        return value, gradient
-
-    def in_units(z: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = evaluate(frame.loc + z @ frame.root.mT)
-        return value, gradient @ frame.root
-
-    value, gradient = evaluate(start)
+    value, gradient = density.value_and_grad(start, *density.data)
     usable = value.isfinite() & gradient.isfinite().all(1)
-    # the others start where they need not move, so that the graph is the same
-    start = torch.where(usable[:, None], start, frame.loc)
-    limits: dict[str, Any] = {"least_gain": LEAST_GAIN, "max_evaluations": MAX_EVALUATIONS}
-    near = lbfgs(evaluate, start, MAX_EVALUATIONS, 0.0, **limits).theta
-    found = lbfgs(in_units, _whitened(frame.root, near - frame.loc), MAX_EVALUATIONS, 0.0, **limits)
+    if not bool(usable.all()):  # the others start where they need not move, so that the graph is the same
+        start = torch.where(usable[:, None], start, frame.loc)
+        value, gradient = density.value_and_grad(start, *density.data)
+    limits = Limits(MAX_EVALUATIONS, 0.0, LEAST_GAIN, MAX_EVALUATIONS)
+    near = climbed(density, density.value_and_grad, start, value, gradient, limits)
+    z = _whitened(frame.root, near.z - frame.loc)
+    units = Units(frame.loc, frame.root)
+    found = climbed(density, density.value_and_grad, z, near.value, near.gradient @ frame.root, limits, units)
     order = found.value.argsort(descending=True, stable=True)
-    return [frame.loc + frame.root @ found.theta[i] for i in order.tolist() if bool(usable[i])]
+    return [frame.loc + frame.root @ found.z[i] for i in order.tolist() if bool(usable[i])]
 
 
 def _enter(density: LogDensity, peaks: list[Peak], ends: Sequence[Tensor], frame: Frame) -> None:

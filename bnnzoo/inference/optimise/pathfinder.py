@@ -1,8 +1,8 @@
 """Gaussians near the posterior: the best one on the way from a start to the mode (Pathfinder)."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.hessian import hessians_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.verdict.importance import log_joint_at
-from bnnzoo.inference.optimise.lbfgs import lbfgs
+from bnnzoo.inference.optimise.ascents import climbed
+from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits
 
 __all__ = [
     "MAX_ELEMENTS",
@@ -96,7 +97,7 @@ def ways_up(density: LogDensity, start: Tensor) -> list[Way] | None:
     if not _has_curvature(density):
         return None
     evaluate = density.value_and_grad.repeated()
-    found = [_way(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
+    found = [_way(density, evaluate, row) for row in start]
     ways = [way for way in found if way is not None]
     return ways if len(ways) == len(found) else None
 
@@ -123,10 +124,10 @@ def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) ->
         return theta, math.nan, 0
     count = 0
 
-    def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(rows: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         nonlocal count
         count += 1
-        value, gradient = density.value_and_grad(rows, *density.data)
+        value, gradient = density.value_and_grad(rows, *data)
         return value, gradient
 
     return *_newton(density, evaluate, theta, max_steps), count
@@ -138,14 +139,11 @@ def _has_curvature(density: LogDensity) -> bool:
     return is_small and not density.networks and not isinstance(density, StreamedDensity)
 
 
-type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
-
-
-def _way(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Way | None:
-    path = _path(evaluate, start)
+def _way(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Way | None:
+    path = _path(density, evaluate, start)
     top, _ = _newton(density, evaluate, path[-1])
     best, highest = None, -float("inf")
-    for places in (top[None], torch.stack(path[::-1])):  # all others at once, if the mode does not do
+    for places in (top[None], path.flip(0)):  # all others at once, if the mode does not do
         frames = [found[0] for found in _curvatures(density, places) if found is not None]
         for frame, ratios in zip(frames, _log_ratios(density, frames), strict=True):
             bound = float(ratios.mean())
@@ -178,32 +176,26 @@ def _log_ratios(density: LogDensity, frames: Sequence[Frame]) -> Sequence[Tensor
     return [value + frame.root.diagonal().log().sum() + constant for value, frame in zip(values, frames, strict=True)]
 
 
-def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
-    """Return some points of the way from a start ``[P]`` uphill, each higher than the one before."""
-    rising: list[Tensor] = [start]
-    highest = -float("inf")
-
-    def remembered(theta: Tensor) -> tuple[Tensor, Tensor]:
-        nonlocal highest
-        value, gradient = evaluate(theta)
-        if bool(value.isfinite().all()) and float(value[0]) > highest:
-            rising.append(theta[0])
-            highest = float(value[0])
-        return value, gradient
-
-    end = lbfgs(remembered, start[None], LBFGS_STEPS, TOLERANCE)
+def _path(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Tensor:
+    """Return some points ``[M, P]`` of the way from a start ``[P]`` uphill, each higher than the one before, and its end."""
+    value, gradient = evaluate(start[None], *density.data)
+    limits = Limits(LBFGS_STEPS, TOLERANCE)
+    found = climbed(density, evaluate, start[None], value, gradient, limits, keeps_way=True)
+    heights = found.heights[0]
+    highest = torch.cat([heights.new_full((1,), -math.inf), heights.nan_to_num(nan=-math.inf).cummax(0).values[:-1]])
+    rising = found.way[0][heights > highest] if bool(heights[0].isfinite()) else start[None]
     places = torch.linspace(0, len(rising) - 1, min(NUM_CANDIDATES, len(rising))).round().long().unique()
-    return [*(rising[int(place)] for place in places), end.theta[0]]
+    return torch.cat([rising[places], found.z])
 
 
 def _newton(
-    density: LogDensity, evaluate: _Evaluate, theta: Tensor, max_steps: int = NEWTON_STEPS
+    density: LogDensity, evaluate: Evaluate, theta: Tensor, max_steps: int = NEWTON_STEPS
 ) -> tuple[Tensor, float]:
     """Return where Newton's method ends from ``theta[P]``, and its decrement.
 
     Eigenvalues of the Hessian count by their size, and steps are halved until they lead upwards.
     """
-    value, gradient = evaluate(theta[None])
+    value, gradient = evaluate(theta[None], *density.data)
     decrement = math.nan
     for number in range(max_steps + 1):
         found = _curvature(density, theta)
@@ -216,7 +208,7 @@ def _newton(
         if number == max_steps or not float(step @ gradient[0]) > 1e-10:  # nats that another step would gain
             break
         for _ in range(30):
-            trial = evaluate((theta + step)[None])
+            trial = evaluate((theta + step)[None], *density.data)
             if bool(trial[0].isfinite()) and float(trial[0]) >= float(value) and bool(trial[1].isfinite().all()):
                 break
             step = step / 2
