@@ -15,6 +15,7 @@ from bnnzoo.core.parameters.trained_weights import with_weights
 from bnnzoo.core.posterior.posterior import MANY_NUMBERS, Posterior
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.config import run_method
@@ -243,6 +244,12 @@ def _fresh(density: LogDensity, num_chains: int, seed: int, attempt: int) -> Ten
 
 
 def _of_prior(density: LogDensity, seed: int) -> Tensor:
+    """Return a draw ``[P]`` from the prior, for which the model is run only where one prior depends on another site."""
+    if density.priors is not None:
+        with suppress(NotImplementedError), isolated(seed, density.device), torch.no_grad():  # no draws of flat priors
+            return density.unconstrain(
+                {name: node["fn"](*node["args"], **node["kwargs"]) for name, node in density.priors.items()}
+            )
     nodes = discover(density.model, density.data, density.device, density.dtype, seed)
     return density.unconstrain({site.name: nodes[site.name]["value"].detach() for site in density.sites})
 

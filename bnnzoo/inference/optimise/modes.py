@@ -57,7 +57,7 @@ class Peak:
     def holds(self, frame: Frame) -> bool:
         """Tell whether the middle of a Gaussian is here, in the units of either."""
         pairs = ((self.frame, frame.loc), (frame, self.frame.loc), (frame, self.top))
-        return min(_distance(each, place) for each, place in pairs) < APART
+        return any(_distance(each, place) < APART for each, place in pairs)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def peaks_beside(density: LogDensity, ways: Sequence[Way], seed: int) -> Peaks:
     """
     peaks: list[Peak] = []
     for way in ways:
-        _count(peaks, way.frame, way.top)
+        _count_or_enter(peaks, way.frame, way.top)
     found = _sorted(density, peaks, len(ways))
     if has_weights(density):
         return found
@@ -162,24 +162,27 @@ def _enter(density: LogDensity, peaks: list[Peak], ends: Sequence[Tensor], frame
     computed: list[tuple[Frame, Frame | None]] = []
     for end in ends:
         here = Frame(end, frame.root, frame.scale)
-        if any(peak.holds(here) for peak in peaks):
-            _count(peaks, here, end)
+        if _is_counted(peaks, here):
             continue
         near = [found for place, found in computed if _distance(place, end) < APART]
         if not near and len(computed) < MAX_ENDS:
             near = [peak_at(density, end)]
             computed.append((here, near[0]))
         if near and near[0] is not None:
-            _count(peaks, near[0], near[0].loc)
+            _count_or_enter(peaks, near[0], near[0].loc)
 
 
-def _count(peaks: list[Peak], frame: Frame, top: Tensor) -> None:
-    """Count a peak among those that are known, or enter it."""
-    for i, known in enumerate(peaks):
-        if known.holds(frame):
-            peaks[i] = replace(known, num_searches=known.num_searches + 1)
-            return
-    peaks.append(Peak(frame, top))
+def _count_or_enter(peaks: list[Peak], frame: Frame, top: Tensor) -> None:
+    if not _is_counted(peaks, frame):
+        peaks.append(Peak(frame, top))
+
+
+def _is_counted(peaks: list[Peak], frame: Frame) -> bool:
+    """Count one more search for the first peak that holds the middle of a Gaussian, and tell whether there is one."""
+    here = next((i for i, known in enumerate(peaks) if known.holds(frame)), None)
+    if here is not None:
+        peaks[here] = replace(peaks[here], num_searches=peaks[here].num_searches + 1)
+    return here is not None
 
 
 def peak_at(density: LogDensity, theta: Tensor) -> Frame | None:

@@ -231,27 +231,32 @@ def _curvature(density: LogDensity, theta: Tensor) -> tuple[Frame, bool] | None:
 
 def _curvatures(density: LogDensity, theta: Tensor) -> list[tuple[Frame, bool] | None]:
     """Return what :func:`_curvature` does at each of ``theta[M, P]``."""
-    return [_of_hessian(each, at) for each, at in zip(_hessians(density, theta), theta, strict=True)]
+    hessians = {i: each for i, each in enumerate(_hessians(density, theta)) if each is not None}
+    finite = {i: each for i, each in hessians.items() if bool(each.isfinite().all())}
+    if not finite:
+        return [None for _ in theta]
+    found = dict(zip(finite, _of_hessians([*finite.values()], theta[[*finite]]), strict=True))
+    return [found.get(i) for i in range(len(theta))]
 
 
-def _of_hessian(hessian: Tensor | None, theta: Tensor) -> tuple[Frame, bool] | None:
-    if hessian is None or not bool(hessian.isfinite().all()):
-        return None
-    least = LEAST_CURVATURE * torch.finfo(hessian.dtype).eps
-    hessian = hessian.double()
-    size = (
-        hessian.diagonal().abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
-    )  # columns of data may differ in scale
-    signed, vectors = torch.linalg.eigh(-0.5 * (hessian + hessian.mT) * size * size[:, None])
+def _of_hessians(hessians: Sequence[Tensor], theta: Tensor) -> list[tuple[Frame, bool] | None]:
+    """Return the Gaussians of finite Hessians ``[P, P]`` at ``theta[M, P]``."""
+    least = LEAST_CURVATURE * max(torch.finfo(each.dtype).eps for each in hessians)
+    hessian = torch.stack([each.double() for each in hessians])
+    # columns of data may differ in scale
+    size = hessian.diagonal(dim1=1, dim2=2).abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
+    signed, vectors = torch.linalg.eigh(-0.5 * (hessian + hessian.mT) * size[:, None] * size[:, :, None])
     values = signed.abs()
-    values = values.clamp(min=float(values.max()) * least)
+    values = values.maximum(values.amax(1, keepdim=True) * least)
     # The R of a QR decomposition of half a covariance is its Cholesky factor, which needs no square of the rounding errors.
-    upper = torch.linalg.qr((size[:, None] * vectors * values.rsqrt()).mT).R
-    root = (upper.mT * upper.diagonal().sign()).to(theta)
-    scale = ((vectors / size[:, None]) ** 2 * values).sum(1).rsqrt().to(theta)
-    if not bool(root.isfinite().all() and scale.isfinite().all() and (root.diagonal() > 0).all() and (scale > 0).all()):
-        return None
-    return Frame(theta.detach(), root, scale), bool((signed > 0).all())
+    upper = torch.linalg.qr((size[:, :, None] * vectors * values.rsqrt()[:, None]).mT).R
+    root = (upper.mT * upper.diagonal(dim1=1, dim2=2).sign()[:, None]).to(theta)
+    scale = ((vectors / size[:, :, None]) ** 2 * values[:, None]).sum(2).rsqrt().to(theta)
+    diagonal = root.diagonal(dim1=1, dim2=2)
+    sound = root.isfinite().all(2).all(1) & (scale.isfinite() & (scale > 0) & (diagonal > 0)).all(1)
+    frames = map(Frame, theta.detach(), root, scale)
+    peaks = (signed > 0).all(1).tolist()
+    return [(each, peak) if fine else None for each, peak, fine in zip(frames, peaks, sound.tolist(), strict=True)]
 
 
 def _hessians(density: LogDensity, theta: Tensor) -> list[Tensor | None]:
