@@ -1,5 +1,6 @@
 """Many fits of one model and method, which share what is read, traced and compiled."""
 
+import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
@@ -26,10 +27,11 @@ from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.inference.config import run_together
 from bnnzoo.inference.fit import fit, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
 
-__all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "seed_of_fit"]
+__all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
 
-FITS_TOGETHER = 20
-"""Fits that run side by side: what Python does once for all of them is then small beside what it does for each."""
+FITS_TOGETHER, MOST_TOGETHER, SECONDS_TOGETHER = 20, 100, 1.0
+"""Fits that run side by side at first, and at most where so many take less time than that: what Python does once for all of them
+is then small beside what it does for each, and what an interruption loses is small, too."""
 
 ASSUMED_NUM_FITS = 1000
 """Fits that are expected where data sets are not counted."""
@@ -107,9 +109,22 @@ def fit_many(
 
 def _one_by_one(fits: "ManyFits", datasets: Iterator[Any], seed: int) -> Iterator[Posterior]:
     first = 0
-    while block := [each if isinstance(each, tuple) else (each,) for each in islice(datasets, FITS_TOGETHER)]:
+    for block in in_blocks(each if isinstance(each, tuple) else (each,) for each in datasets):
         yield from fits(block, [seed_of_fit(seed, first + i) for i in range(len(block))], first)
         first += len(block)
+
+
+def in_blocks[Item](items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield what fits are made of in blocks, each for fits that run side by side: larger ones where a block is quickly done.
+
+    No fit depends on what runs beside it.
+    """
+    left, size = iter(items), FITS_TOGETHER
+    while block := list(islice(left, size)):
+        began = time.perf_counter()
+        yield block
+        if time.perf_counter() - began < SECONDS_TOGETHER:
+            size = max(size, min(2 * size, MOST_TOGETHER))
 
 
 def seed_of_fit(seed: int, number: int) -> int:

@@ -18,7 +18,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
-from bnnzoo.inference.many import FITS_TOGETHER, ManyFits
+from bnnzoo.inference.many import ManyFits, in_blocks
 from bnnzoo.predictive import predict
 from bnnzoo.trees import SAMPLE_DIMS
 
@@ -68,8 +68,7 @@ def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
     """Fit the model without the rows of each refit, some refits side by side, and return the log likelihood of the rows."""
     fits = fits_like(density, refits[0].method, len(refits))
     found: list[xr.DataArray] = []
-    for first in range(0, len(refits), FITS_TOGETHER):
-        block = refits[first : first + FITS_TOGETHER]
+    for block in in_blocks(refits):
         posteriors = fits([each.kept(density) for each in block], [each.seed for each in block])
         found += [each.judged(posterior, density) for each, posterior in zip(block, posteriors, strict=True)]
     return found

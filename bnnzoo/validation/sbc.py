@@ -25,7 +25,7 @@ from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
-from bnnzoo.inference.many import seed_of_fit
+from bnnzoo.inference.many import in_blocks, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.trees.multiple_tests import holm
 from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, scalars_of
@@ -42,7 +42,7 @@ from bnnzoo.validation.simulations import (
 
 __all__ = ["CalibrationError", "sbc", "sbc_merged"]
 
-SIMULATIONS_PER_WRITE, SIMULATIONS_PER_TASK = 20, 5
+SIMULATIONS_PER_TASK = 5
 
 FIRST_LOOK = 50
 """Simulations after which a verdict is looked at for the first time."""
@@ -253,8 +253,7 @@ class _Runs:
         bar = progress_for(self._progress)
         bar.start("simulations", number)
         try:
-            while done < number:
-                block = self._simulations[done : min(done + SIMULATIONS_PER_WRITE, number)]
+            for block in in_blocks(self._simulations[done:number]):
                 if self._executor is None:
                     self._num_made += len(block)
                     made = ranks_of(block, self._density, self._fits, self._warned)

@@ -145,3 +145,26 @@ def test_a_row_is_written_where_the_number_was_before_the_step(first: int) -> No
         packed = chunk.pack((torch.tensor(begin), rows.clone()))
         chunk(packed, chunk.pack_fixed(torch.ones(2)))
         assert float(chunk.unpack(packed)[1].sum()) == expected
+
+
+def test_a_loop_leaves_alone_what_it_begins_from() -> None:
+    """A matrix that was both where a loop began and what it took for constant changed under it, and so did the caller's."""
+
+    def squared(x: Tensor, matrix: Tensor) -> Tensor:
+        begin = (torch.zeros_like(x), matrix)
+        count, product = while_loop(lambda s, f: s[0] < 3, lambda s, f: (s[0] + 1, s[1] @ f), begin, matrix)
+        return count + product.sum() + matrix.sum()
+
+    def inside(state: tuple[Tensor, Tensor], fixed: Tensor) -> tuple[Tensor, Tensor]:
+        return state[0] + 1, squared(state[0] * 0, fixed) + state[1]
+
+    matrix = torch.tensor([[0.5, 0.25], [-0.5, 0.75]])
+    expected = 3 + torch.linalg.matrix_power(matrix, 4).sum() + matrix.sum()
+    torch.testing.assert_close(squared(torch.tensor(0.0), matrix), expected)
+    first = (torch.tensor(0.0), torch.tensor(0.0))
+    for compiles in (True, False):
+        chunk = Chunk(lambda s, f: s[0] < 2, inside, first, matrix, compiles=compiles)
+        state = chunk.pack(first)
+        chunk(state, chunk.pack_fixed(matrix))
+        torch.testing.assert_close(chunk.unpack(state)[1], 2 * expected)
+        assert torch.equal(matrix, torch.tensor([[0.5, 0.25], [-0.5, 0.75]]))

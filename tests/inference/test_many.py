@@ -28,7 +28,7 @@ from bnnzoo.engine import points
 from bnnzoo.engine.cores import one_core
 from bnnzoo.inference import config
 from bnnzoo.inference.config import run_together
-from bnnzoo.inference.many import ManyFits, seed_of_fit
+from bnnzoo.inference.many import ManyFits, in_blocks, seed_of_fit
 from bnnzoo.inference.optimise import native_training
 
 NUTS = bz.NUTS(num_chains=2, num_warmup=60, num_draws=40)
@@ -77,6 +77,17 @@ def test_chains_are_the_same_among_few_and_among_many() -> None:
     one_by_one = ManyFits(line, NUTS, 25, engine="native")
     last = one_by_one([data[24]], [seed_of_fit(3, 24)])[0]
     assert torch.equal(last.draws(), among_many[24].draws())
+
+
+@pytest.mark.parametrize(("seconds", "sizes"), [(0.0, [20, 40, 80, 100, 100, 10]), (2.0, [20] * 17 + [10])])
+def test_blocks_of_fits_grow_where_they_are_quickly_done(
+    seconds: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("bnnzoo.inference.many.time.perf_counter", lambda: seconds * next(clock))
+    found = list(in_blocks(range(350)))
+    assert [len(each) for each in found] == sizes
+    assert [number for block in found for number in block] == [*range(350)]
 
 
 @pytest.mark.parametrize(

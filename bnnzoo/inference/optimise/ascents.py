@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.chunks import NATIVE, inner_graph
+from bnnzoo.engine.chunks import inner_graph
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.reports import EngineLog
@@ -43,7 +43,6 @@ class Ascent(NamedTuple):
         The log joint density there.
     gradient : Tensor [C, P]
         Its gradient by ``z``.
-    num_evaluations : int
     way, heights : Tensor [C, K, P], Tensor [C, K]
         Where each search was after each of its steps, the start included, and the value there; the end is repeated.
     """
@@ -51,7 +50,6 @@ class Ascent(NamedTuple):
     z: Tensor
     value: Tensor
     gradient: Tensor
-    num_evaluations: int
     way: Tensor
     heights: Tensor
 
@@ -98,7 +96,7 @@ def climbed(
     found = ascent(in_units, state, limits, density.data, history=HISTORY)
     point, steps = found.point, int(found.num_steps) + 1
     way, heights = found.way[:steps].transpose(0, 1), found.heights[:steps].mT
-    return Ascent(point.x, -point.f, -point.g, int(found.num_evaluations), way, heights)
+    return Ascent(point.x, -point.f, -point.g, way, heights)
 
 
 def _native(density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> "_NativeAscents | None":
@@ -106,16 +104,16 @@ def _native(density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor)
     if not density.is_one_of_many or start.device.type != "cpu" or over_all_fits(1) < MIN_FITS:
         return None
 
-    def made() -> _NativeAscents | None:
-        log = EngineLog()
-        try:
-            found = _NativeAscents(density, start, value, gradient, log)
-            return found if found.agrees(density, start, value, gradient) else None
-        except Exception as error:  # no compiler, or an operation that is not written in C++: Python does the same
-            log.refused(NATIVE, error)
-            return None
+    return density.shared("searches for modes", lambda: _compiled(density, start, value, gradient))
 
-    return density.shared("searches for modes", made)
+
+def _compiled(density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> "_NativeAscents | None":
+    """Return searches in native code; None where it cannot be made, or its first steps lead elsewhere than those of Python."""
+    try:
+        found = _NativeAscents(density, start, value, gradient)
+        return found if found.agrees(density, start, value, gradient) else None
+    except Exception:  # no compiler, or an operation that is not written in C++: Python does the same
+        return None
 
 
 class _NativeAscents:
@@ -126,14 +124,17 @@ class _NativeAscents:
     density : LogDensity
     start, value, gradient : Tensor [C, P], [C], [C, P]
         Examples.
-    log : EngineLog
-        Takes down why the density cannot stand in a loop.
+
+    Raises
+    ------
+    Exception
+        If the density cannot stand in a loop, or not be compiled.
     """
 
-    def __init__(self, density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor, log: EngineLog) -> None:
+    def __init__(self, density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> None:
         arguments = (start[0], *density.data)
         flat, _ = flattened(single_value_and_grad(density.log_joint), arguments)
-        inner = inner_graph(flat, tensors_of(arguments), log=log)
+        inner = inner_graph(flat, tensors_of(arguments), log=(log := EngineLog()))
         if inner is None:
             raise ValueError("; ".join(log.report().reasons))
         self._constants = list(inner.constants)
@@ -149,7 +150,7 @@ class _NativeAscents:
             begin = begun(start[None], value[None], gradient[None], limits, num_pairs=HISTORY, num_kept=MAX_STEPS + 1)
             found = ascent(evaluate, begin, limits, others, history=HISTORY)
             (z, cost, slope), way = found.point, found.way
-            return z[0], -cost[0], -slope[0], found.num_evaluations, way[:, 0], found.heights[:, 0], found.num_steps
+            return z[0], -cost[0], -slope[0], way[:, 0], found.heights[:, 0], found.num_steps
 
         self._one = one
         limits = Limits(STEPS_TRIED, 0.0)
@@ -165,11 +166,11 @@ class _NativeAscents:
         density: LogDensity,
     ) -> Ascent:
         inputs = self._inputs(start, value, gradient, limits, units, density)
-        z, value, gradient, counts, way, heights, steps = self._runs(*inputs)
+        z, value, gradient, way, heights, steps = self._runs(*inputs)
         last = torch.arange(MAX_STEPS + 1).clamp(max=steps[:, None])
         rows = torch.arange(len(start))[:, None]
         most = int(steps.max()) + 1
-        return Ascent(z, value, gradient, int(counts.max()), way[rows, last][:, :most], heights[rows, last][:, :most])
+        return Ascent(z, value, gradient, way[rows, last][:, :most], heights[rows, last][:, :most])
 
     def agrees(self, density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> bool:
         """Tell whether the first steps lead where those of Python do."""

@@ -44,7 +44,10 @@ class LBFGSResult:
 
 
 class Limits(NamedTuple):
-    """When a search ends: numbers, or in native code tensors ``[]``; see :func:`lbfgs`."""
+    """When a search ends: numbers, or in native code tensors ``[]``; see :func:`lbfgs`.
+
+    A row takes no step after ``max_evaluations`` of its own.
+    """
 
     max_steps: Any
     tolerance: Any
@@ -173,7 +176,6 @@ def lbfgs(
     history: int = 10,
     least_gain: float = 0.0,
     observe: Observe | None = None,
-    max_evaluations: float = math.inf,
 ) -> LBFGSResult:
     """Maximise a function from every row of ``start[C, P]``.
 
@@ -193,8 +195,6 @@ def lbfgs(
     observe : callable, optional
         Called with each step's ``(theta[C, P], gradient[C, P], moved[C])``, and first with the start, as if all had moved there.
         What it returns, if anything, are the directions ``[C, P]`` to search next, in place of those of the memory.
-    max_evaluations : float
-        A row takes no step after so many evaluations of its own.
 
     Returns
     -------
@@ -211,7 +211,7 @@ def lbfgs(
     >>> bool(result.theta.abs().max() < 1e-5)
     True
     """
-    limits = Limits(max_steps, tolerance, least_gain, max_evaluations)
+    limits = Limits(max_steps, tolerance, least_gain)
     state = begun(start, *evaluate(start), limits, observe=observe)
     point = (found := ascent(evaluate, state, limits, history=history, observe=observe)).point
     return LBFGSResult(point.x, -point.f, -point.g, int(found.num_evaluations), int(found.num_rejected))

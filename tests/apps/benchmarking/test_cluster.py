@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::bnnzoo.infer
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Executor]:
-    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 50}
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(n_workers=2, **options) as cluster, distributed.Client(cluster) as client:
         yield client.get_executor()
 
@@ -73,7 +73,7 @@ def calibration(**settings: Any) -> xr.DataTree:
 
 
 def test_a_calibration_whose_worker_is_lost_has_the_same_ranks() -> None:
-    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 50}
+    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(n_workers=2, **options) as cluster, distributed.Client(cluster) as client:
         victim = client.run(os.getpid)
         killer = threading.Thread(target=kill_in_mid_run, args=(client, victim))

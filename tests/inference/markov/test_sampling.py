@@ -122,7 +122,7 @@ def test_a_cluster_that_loses_a_worker_ends_with_all_chains() -> None:
         whole = fitted(method, executor)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.optimise.lbfgs import lbfgs
+from bnnzoo.inference.optimise.lbfgs import Limits, ascent, begun, lbfgs
 
 SCALES = torch.logspace(0, 4, 20, dtype=torch.float64)
 
@@ -78,3 +78,25 @@ def test_gradients_of_rounding_error_are_no_progress() -> None:
         found = lbfgs(evaluate, torch.full((1, 3), 1e-4, dtype=torch.float32), max_steps=500, tolerance=1e-9)
         assert found.num_evaluations < 20
         assert found.theta.abs().max() < 1e-5
+
+
+def test_each_row_has_evaluations_of_its_own() -> None:
+    """A row far from its mode took those of its neighbours."""
+    start = torch.tensor([[1.0, 1.0 + 1e-3], [-1.2, 1.0]], dtype=torch.float64)
+    limits = Limits(200, 1e-9, 0.0, 12)
+
+    def ended(rows: Tensor) -> Tensor:
+        return ascent(rosenbrock, begun(rows, *rosenbrock(rows), limits), limits, history=10).point.x
+
+    together = ended(start)
+    for row, theta in zip(start, together, strict=True):
+        torch.testing.assert_close(theta[None], ended(row[None]), rtol=1e-10, atol=1e-12)
+
+
+def test_pairs_of_zeros_in_the_memory_change_nothing() -> None:
+    start, limits = torch.tensor([[-1.2, 1.0], [2.0, -3.0]], dtype=torch.float64), Limits(9, 1e-9)
+    found = [
+        ascent(rosenbrock, begun(start, *rosenbrock(start), limits, num_pairs=pairs), limits, history=10).point.x
+        for pairs in (0, 10)
+    ]
+    assert torch.equal(*found)
