@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.choose import Engine, asked_for
+from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.inference.config import run_together
 from bnnzoo.inference.fit import fit, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
@@ -32,6 +33,9 @@ __all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
 FITS_TOGETHER, MOST_TOGETHER, SECONDS_TOGETHER = 20, 100, 1.0
 """Fits that run side by side at first, and at most where so many take less time than that: what Python does once for all of them
 is then small beside what it does for each, and what an interruption loses is small, too."""
+
+SMALL = 2**16
+"""Parameters times observations of a model for which torch's threads cost more than they save: they wait for work on a core."""
 
 ASSUMED_NUM_FITS = 1000
 """Fits that are expected where data sets are not counted."""
@@ -221,7 +225,10 @@ class ManyFits:
             places = [i for i, each in enumerate(kinds) if each == kind]
             fits = [(i, self._of_kind(kind, arguments[i], seeds[i])) for i in places]
             alike = [(i, each) for i, each in fits if each is not None]
-            posteriors = run_together(self._method, [each for _, each in alike])
+            known = self._known[kind]
+            is_small = known.num_params * known.num_data <= SMALL
+            with one_arithmetic_thread() if is_small else nullcontext():
+                posteriors = run_together(self._method, [each for _, each in alike])
             for (i, _), posterior in zip(alike, posteriors, strict=True):
                 found[i] = posterior
         for made in found:

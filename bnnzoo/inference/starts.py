@@ -247,9 +247,7 @@ def _of_prior(density: LogDensity, seed: int) -> Tensor:
     """Return a draw ``[P]`` from the prior, for which the model is run only where one prior depends on another site."""
     if density.priors is not None:
         with suppress(NotImplementedError), isolated(seed, density.device), torch.no_grad():  # no draws of flat priors
-            return density.unconstrain(
-                {name: node["fn"](*node["args"], **node["kwargs"]) for name, node in density.priors.items()}
-            )
+            return density.prior_draw({}, *density.data)
     nodes = discover(density.model, density.data, density.device, density.dtype, seed)
     return density.unconstrain({site.name: nodes[site.name]["value"].detach() for site in density.sites})
 

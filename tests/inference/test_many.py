@@ -14,6 +14,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
 
 import bnnzoo as bz
@@ -22,6 +23,7 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.program.turns import aside, one_at_a_time
 from bnnzoo.core.verdict import verdict
 from bnnzoo.engine import points
@@ -383,3 +385,69 @@ def test_fits_that_are_judged_elsewhere_warn_of_what_their_records_say(monkeypat
     x = torch.linspace(-1.0, 1.0, 30)
     with pytest.warns(bz.inference.RejectedPointsWarning, match=r"could not be evaluated at \d+ of the points"):
         ManyFits(root, bz.MeanFieldVI(num_steps=600), 2, judged=False)([(x, 0.0 * x)] * 2, [0, 1])
+
+
+def own_scales(x: Tensor, y: Tensor) -> None:
+    width = pyro.sample("width", dist.LogNormal(0.0, 0.5))
+    with pyro.plate("three", 3):
+        slopes = pyro.sample("slopes", dist.StudentT(7.0, 1.0, 2.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(slopes.sum() * x, width), obs=y)
+
+
+def a_hierarchy(x: Tensor, y: Tensor) -> None:
+    width = pyro.sample("width", dist.LogNormal(0.0, 0.5))
+    with pyro.plate("three", 3):
+        slopes = pyro.sample("slopes", dist.Normal(0.0, width))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(slopes.sum() * x, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(("model", "runs"), [(own_scales, 0), (a_hierarchy, 1)])
+def test_draws_from_a_prior_run_the_model_only_where_one_site_has_a_say_in_another(model: Any, runs: int) -> None:
+    counted = []
+
+    def noted(x: Tensor, y: Tensor) -> None:
+        counted.append(1)
+        model(x, y)
+
+    data = torch.linspace(0.0, 1.0, 5), torch.zeros(5)
+    density = build_density(noted, *data)
+    counted.clear()
+    with isolated(3, density.device):
+        theta = density.prior_draw({}, *data)
+    assert len(counted) == runs
+    with isolated(3, density.device), poutine.trace() as recorder:
+        model(*data)
+    values = {name: node["value"] for name, node in recorder.trace.nodes.items() if "value" in node}
+    found = density.constrain(theta)
+    assert all(torch.allclose(found[name], values[name], rtol=1e-9) for name in ("width", "slopes"))
+    theta = density.prior_draw({"width": torch.tensor(2.5)}, *data)
+    assert float(density.constrain(theta)["width"]) == pytest.approx(2.5)
+    density.prior_draw({}, data[0][:2], data[1][:2])
+    assert len(counted) == 2 * runs + 1, "other data may give other priors"
+
+
+@dataclass(frozen=True)
+class CountsThreads:
+    """A method that notes on how many threads torch computes."""
+
+    found: list[int] = field(default_factory=list)
+    needs: ClassVar[frozenset[Any]] = frozenset()
+
+    def run(self, density: Any, context: Any) -> Any:
+        self.found.append(torch.get_num_threads())
+        return _posterior()
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_torch_computes_on_one_thread_for_small_models(is_small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bnnzoo.inference.many.SMALL", 2**16 if is_small else 0)
+    before, method = torch.get_num_threads(), CountsThreads()
+    torch.set_num_threads(2)
+    try:
+        ManyFits(line, method, 1)(datasets(1), [0])
+        assert method.found == [1 if is_small else 2]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

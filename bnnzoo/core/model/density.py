@@ -16,7 +16,7 @@ from bnnzoo.core.discrete.enumeration import enumerated
 from bnnzoo.core.likelihood.readout import UnreadableLikelihood
 from bnnzoo.core.model.learnable import learning, refuse_learnable
 from bnnzoo.core.model.misfits import explaining_misfits
-from bnnzoo.core.model.replay import Node, discover, log_prob, replay
+from bnnzoo.core.model.replay import Node, discover, drawn_from, log_prob, replay
 from bnnzoo.core.model.terms import (
     active_coordinates,
     first_failure,
@@ -174,6 +174,8 @@ class LogDensity(ParameterSpace):
 
     def prior_draw(self, given: Mapping[str, Tensor], *batch: Any) -> Tensor:
         """Return ``theta[P]`` with all sites but the given ones drawn from their prior, by torch's global random stream."""
+        if self.priors is not None and [*map(id, batch)] == [*map(id, self.data)]:  # and the model need not run
+            return self.unconstrain(drawn_from(self.priors, given))
         nodes = replay(self.model, given, batch, self.observed, self.device, dtype=self.dtype)
         return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
 
@@ -386,8 +388,7 @@ def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:
 
     try:
         return vmap(one, randomness="different")(theta)
-    # vmap refuses the in-place random numbers by which some distributions draw
-    except (RuntimeError, NumericalFailure):
+    except (RuntimeError, NumericalFailure):  # vmap refuses in-place random numbers, by which some distributions draw
         return torch.stack([_or_unchanged(one, chain) for chain in theta])
 
 

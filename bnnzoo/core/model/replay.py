@@ -48,6 +48,7 @@ __all__ = [
     "common_scale",
     "default_dtype",
     "discover",
+    "drawn_from",
     "log_prob",
     "replay",
     "scaled_sum",
@@ -304,6 +305,14 @@ def _nodes(model: Model, data: Data) -> dict[str, Node]:
             raise
     nodes: dict[str, Any] = dict(recorder.trace.nodes)
     return nodes
+
+
+def drawn_from(nodes: Mapping[str, Node], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values of sites, those that are not given drawn by torch's global random stream."""
+    return {
+        name: given[name] if name in given else node["fn"](*node["args"], **node["kwargs"])
+        for name, node in nodes.items()
+    }
 
 
 def log_prob(node: Node) -> Tensor:
