@@ -197,14 +197,16 @@ class NativeCopies(Fleet):
 
     def tried(self, moving: Any, resting: Any, copies: Sequence[int] | None = None) -> Any:
         """Return what moves, after one step from another state ``[C, ...]``, the fleet left as it is."""
-        memory = [each.clone() for each in self._memory]
+        num_rows = len(self.rows)  # which no step reads
+        memory = [each.clone() for each in self._memory[: len(self._memory) - num_rows]]
+        memory += [torch.empty_like(each) for each in self.rows]
         if moving is not None:
             self._moving.write(memory[: self._moving.num_tensors], moving, lead=1)
         if resting is not None:
             self._resting.write(memory[self._of_resting], resting, lead=1)
-        budget, num_rows = memory[len(memory) - len(self.rows) - 2 : len(memory) - len(self.rows)]
+        budget, kept = memory[len(memory) - num_rows - 2 : len(memory) - num_rows]
         budget.fill_(1)
-        num_rows.zero_()
+        kept.zero_()
 
         chosen = range(self.num_copies) if copies is None else copies
         states = {copy: [each[copy] for each in memory] for copy in chosen}

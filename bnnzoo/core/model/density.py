@@ -134,13 +134,13 @@ class LogDensity(ParameterSpace):
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
-        return self.joint_of(theta, self.nodes(theta, *batch))
+        return torch.add(*self.terms_of(theta, self.nodes(theta, *batch))).to(theta.dtype)
 
-    def joint_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
-        """Return the log joint density ``[]`` of one run of the model at ``theta[P]``; refuse one with other latent sites."""
+    def terms_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> tuple[Tensor, Tensor]:
+        """Return log prior and log likelihood, ``[]`` each, of a run of the model at ``theta[P]``; refuse other latent sites."""
         refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
         likelihood = scaled_likelihood_of(nodes, self.likelihood, self.num_data, theta)
-        return (log_prior_of(self, theta, nodes, self.likelihood) + likelihood).to(theta.dtype)
+        return log_prior_of(self, theta, nodes, self.likelihood), likelihood
 
     def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return the moments of p(y | x, theta), ``mean[B, ...]`` and the like; ``"<site>.mean"`` if sites are several."""

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
-from bnnzoo.core.model.terms import log_prior_of
 from bnnzoo.core.program.sites import transform_onto
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
@@ -69,11 +68,9 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
             if shapes_of(data) != shapes_of(known.data):
                 return None
             nodes = density.nodes(point[0], *data)
-            alike = _agree(value[0], density.joint_of(point[0], nodes))
-            prior = log_prior_of(density, point[0], nodes, density.likelihood)
-            alike = (
-                alike and _agree(prior, density.log_prior(point[0])) and _has_the_transforms(density, point[0], nodes)
-            )
+            prior, likelihood = density.terms_of(point[0], nodes)
+            alike = _agree(value[0], (prior + likelihood).to(point)) and _agree(prior, density.log_prior(point[0]))
+            alike = alike and _has_the_transforms(density, point[0], nodes)
     except Exception:  # what a model may raise is said where it is read
         return None
     return density if alike else None

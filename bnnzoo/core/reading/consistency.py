@@ -154,7 +154,7 @@ def _evaluated_at_starts(
         evaluate = partial(Weighted.one_by_one, terms, data=data)
         about = evaluate(*asked)
     whole = data is density.data
-    if not (whole and _is_close(value[0], density.joint_of(known, first).detach())):
+    if not (whole and _is_close(value[0], torch.add(*density.terms_of(known, first)).detach())):
         _refuse_chance(*(_nodes(density, known, data, seed) for seed in TWO_SEEDS))
     ask_gradients(terms, known, starts[0], about, evaluate)
     return Evaluated(starts, value[1:], gradient[1:]) if whole and len(points) == 1 + len(starts) else None
