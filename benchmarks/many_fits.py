@@ -3,8 +3,8 @@
 python -m benchmarks.many_fits [simulations of a calibration] ["CASE;CASE"]
 
 Cases that are not named keep their place in the record. Besides the calibrations there are "reloo", each row of the diabetes data
-left out; "folds", ten folds of a network beside one fit; and "memory", the resident memory after one fit and after as many as
-there are simulations.
+left out; "folds", ten folds of a network beside one fit; "memory", the resident memory after one fit and after as many as there
+are simulations; and calibrations of two networks.
 """
 
 import json
@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ CALIBRATIONS = 3
 """How often a whole calibration is timed."""
 
 
-def regression(num_inputs: int) -> tuple[Callable[..., None], Tensor, Tensor]:
+def regression(num_inputs: int) -> tuple[Callable[..., Any], Tensor, Tensor]:
     """Return a linear model with one noise scale, and 50 rows of data."""
 
     def model(x: Tensor, y: Tensor) -> None:
@@ -44,6 +45,14 @@ def regression(num_inputs: int) -> tuple[Callable[..., None], Tensor, Tensor]:
 
     generator = torch.Generator().manual_seed(0)
     return model, torch.randn(50, num_inputs, generator=generator), torch.randn(50, generator=generator)
+
+
+def network(num_inputs: int, hidden: int, num_rows: int) -> tuple[Callable[..., Any], Tensor, Tensor]:
+    """Return a network with one hidden layer and known noise, and the rows of its data."""
+    net = torch.nn.Sequential(torch.nn.Linear(num_inputs, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 1))
+    model = bz.models.supervised(net, bz.priors.fan_in(1.0), bz.likelihoods.gaussian(scale=0.3))
+    generator = torch.Generator().manual_seed(0)
+    return model, torch.randn(num_rows, num_inputs, generator=generator), torch.zeros(num_rows)
 
 
 def among_many(model: Any, method: Any, x: Tensor, y: Tensor, number: int, seed: int) -> float:
@@ -63,15 +72,21 @@ def one_by_one(model: Any, method: Any, x: Tensor, y: Tensor, number: int, seed:
     return (time.process_time() - began) / number
 
 
-CASES = {
-    "NUTS, 3 parameters, 300 + 300": (2, bz.NUTS(num_chains=1, num_warmup=300, num_draws=300)),
-    "NUTS, 10 parameters, 500 + 500": (9, bz.NUTS(num_chains=1, num_warmup=500, num_draws=500)),
-    "HMC, 3 parameters, 300 + 300": (2, bz.HMC(num_chains=1, num_warmup=300, num_draws=300)),
-    "MeanFieldVI, 3 parameters": (2, bz.MeanFieldVI()),
-    "FullRankVI, 3 parameters": (2, bz.FullRankVI()),
-    "Laplace, 3 parameters": (2, bz.Laplace()),
-    "MAMS, 3 parameters, 4 chains, 500 + 500": (2, bz.MAMS(num_chains=4, num_warmup=500, num_draws=500)),
+THREE, TEN = partial(regression, 2), partial(regression, 9)
+CASES: dict[str, tuple[Callable[[], tuple[Callable[..., Any], Tensor, Tensor]], Any]] = {
+    "NUTS, 3 parameters, 300 + 300": (THREE, bz.NUTS(num_chains=1, num_warmup=300, num_draws=300)),
+    "NUTS, 10 parameters, 500 + 500": (TEN, bz.NUTS(num_chains=1, num_warmup=500, num_draws=500)),
+    "HMC, 3 parameters, 300 + 300": (THREE, bz.HMC(num_chains=1, num_warmup=300, num_draws=300)),
+    "MeanFieldVI, 3 parameters": (THREE, bz.MeanFieldVI()),
+    "FullRankVI, 3 parameters": (THREE, bz.FullRankVI()),
+    "Laplace, 3 parameters": (THREE, bz.Laplace()),
+    "MAMS, 3 parameters, 4 chains, 500 + 500": (THREE, bz.MAMS(num_chains=4, num_warmup=500, num_draws=500)),
 }
+NETWORKS = {
+    "NUTS, 51 weights": (partial(network, 3, 10, 50), bz.NUTS(num_chains=1, num_warmup=500, num_draws=500)),
+    "NUTS, 501 weights": (partial(network, 8, 50, 300), bz.NUTS(num_chains=4, num_warmup=500, num_draws=500)),
+}
+"""Whose calibrations are timed once, and not beside fits one by one."""
 
 
 def whole(model: Any, method: Any, x: Tensor, y: Tensor, number: int, seed: int) -> tuple[float, float]:
@@ -83,8 +98,8 @@ def whole(model: Any, method: Any, x: Tensor, y: Tensor, number: int, seed: int)
 
 def calibrations(name: str, number: int) -> dict[str, Any]:
     """Return the seconds of whole calibrations, and of single fits among many and alone."""
-    num_inputs, method = CASES[name]
-    model, x, y = regression(num_inputs)
+    problem, method = CASES[name]
+    model, x, y = problem()
     for function in (among_many, one_by_one):
         function(model, method, x, y, 2, 10_000)  # compile
     timed = [whole(model, method, x, y, number, 100 + seed) for seed in range(CALIBRATIONS)]
@@ -101,6 +116,14 @@ def calibrations(name: str, number: int) -> dict[str, Any]:
         "calibration": {"simulations": number, "clock": clock, "processor": processor, "rounds": CALIBRATIONS},
         "pairs": {"among_many": many, "one_by_one": alone, "ratio": ratio, "simulations": PAIRED, "rounds": ROUNDS},
     }
+
+
+def network_calibration(name: str, number: int) -> dict[str, Any]:
+    """Return the seconds of one calibration of a network, its tracing and compiling included."""
+    problem, method = NETWORKS[name]
+    model, x, y = problem()
+    clock, processor = whole(model, method, x, y, number, 100)
+    return {"calibration": {"simulations": number, "clock": clock, "processor": processor, "rounds": 1}}
 
 
 def rows_left_out(number: int) -> dict[str, Any]:
@@ -149,6 +172,7 @@ OTHERS: dict[str, Callable[[int], dict[str, Any]]] = {
     "reloo": rows_left_out,
     "folds": folds_of_network,
     "memory": memory,
+    **{name: partial(network_calibration, name) for name in NETWORKS},
 }
 
 
