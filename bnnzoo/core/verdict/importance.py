@@ -31,6 +31,7 @@ MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation 
 DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
 EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a tenth of a short fit
 SMALL_BLOCK = 32  # points that are evaluated one by one where they cannot be together
+CALLS = 2  # of the density in a fit, twice on the way to a mode
 VALUES_AT_A_TIME = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 
 
@@ -118,7 +119,9 @@ def _batched(density: LogDensity, theta: Tensor) -> Tensor | None:
     """Return the log joint density ``[S]`` of all points at once; None if they cannot be batched."""
     at_once = max(1, VALUES_AT_A_TIME // max(1, density.num_data))
     try:
-        log_joint = density.over_points("log joint", density.log_joint, chunk_size=at_once, randomness="same")
+        log_joint = density.over_points(
+            "log joint", density.log_joint, num_calls=CALLS, chunk_size=at_once, randomness="same"
+        )
         return log_joint(theta, *density.data)
     except Exception:  # the model's own code may raise anything where it cannot be batched
         return None

@@ -152,7 +152,7 @@ def _from_the_best(search: MAP, density: LogDensity, context: FitContext) -> tup
     if ways is None:
         return search, {}
     peaks = peaks_beside(density, ways, context.seed)
-    best = peak_at(density, peaks.found[0].top)
+    best = peaks.found[0].mode or peak_at(density, peaks.found[0].top)
     if best is None:
         return search, {}
     return replace(search, init=best.loc[None], num_steps=0), peaks.said

@@ -1,6 +1,7 @@
 """Searches for modes by L-BFGS: in Python, or each in one call of native code that many fits of one kind share."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,17 +10,16 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.chunks import inner_graph
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import flattened, tensors_of
-from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.value_and_grad import single_value_and_grad
 from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits, ascent, begun
 
-__all__ = ["Ascent", "Units", "climbed"]
+__all__ = ["Ascent", "Place", "Units", "climbed"]
 
 HISTORY = 10
 
 MIN_FITS = 30
-"""Fits whose searches take as long as compiling one does, about 2 s."""
+"""Fits whose searches take as long in Python as compiling takes, about 2 s."""
 
 STEPS_TRIED, MAX_STEPS = 3, 200
 """Steps after which native code must be where Python is, and the most that it takes."""
@@ -32,24 +32,25 @@ class Units(NamedTuple):
     root: Tensor
 
 
+class Place(NamedTuple):
+    """Points ``z[C, P]`` in the units of a search, the log joint density there, ``value[C]``, and its ``gradient[C, P]`` by z."""
+
+    z: Tensor
+    value: Tensor
+    gradient: Tensor
+
+
 class Ascent(NamedTuple):
     """Where searches ended, and the ways there.
 
     Attributes
     ----------
-    z : Tensor [C, P]
-        The ends in the units of the search.
-    value : Tensor [C]
-        The log joint density there.
-    gradient : Tensor [C, P]
-        Its gradient by ``z``.
+    end : Place
     way, heights : Tensor [C, K, P], Tensor [C, K]
         Where each search was after each of its steps, the start included, and the value there; the end is repeated.
     """
 
-    z: Tensor
-    value: Tensor
-    gradient: Tensor
+    end: Place
     way: Tensor
     heights: Tensor
 
@@ -57,24 +58,21 @@ class Ascent(NamedTuple):
 def climbed(
     density: LogDensity,
     evaluate: Evaluate,
-    start: Tensor,
-    value: Tensor,
-    gradient: Tensor,
+    start: Place,
     limits: Limits,
     units: Units | None = None,
     *,
     keeps_way: bool = False,
 ) -> Ascent:
-    """Return where L-BFGS ends from every row of ``start[C, P]``.
+    """Return where L-BFGS ends from every point of ``start``.
 
     Parameters
     ----------
     density : LogDensity
-        Of many fits, by which it is chosen how searches run.
+        Of one fit or of many, by which it is chosen how searches run.
     evaluate : callable
         ``(theta[C, P], *data) -> (value[C], gradient[C, P])``: the density, where searches run in Python.
-    start, value, gradient : Tensor [C, P], [C], [C, P]
-        Points in the units of the search, and the density there.
+    start : Place
     limits : Limits
         At most 200 steps.
     units : Units, optional
@@ -82,36 +80,34 @@ def climbed(
     keeps_way : bool
         Whether the way is asked for; otherwise it may be empty.
     """
-    native = _native(density, start, value, gradient)
+    native = _native(density, start)
     if native is not None:
-        return native(start, value, gradient, limits, units, density)
+        return native(start, limits, units, density.data)
 
-    def in_units(z: Tensor, *data: Tensor) -> tuple[Tensor, Tensor]:
+    def in_units(z: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         if units is None:
             return evaluate(z, *data)
         value, gradient = evaluate(units.loc + z @ units.root.mT, *data)
         return value, gradient @ units.root
 
-    state = begun(start, value, gradient, limits, num_kept=limits.max_steps + 1 if keeps_way else 0)
+    state = begun(*start, limits, num_kept=limits.max_steps + 1 if keeps_way else 0)
     found = ascent(in_units, state, limits, density.data, history=HISTORY)
-    point, steps = found.point, int(found.num_steps) + 1
-    way, heights = found.way[:steps].transpose(0, 1), found.heights[:steps].mT
-    return Ascent(point.x, -point.f, -point.g, way, heights)
+    (z, cost, slope), steps = found.point, found.num_steps + 1
+    return Ascent(Place(z, -cost, -slope), found.way[:steps].transpose(0, 1), found.heights[:steps].mT)
 
 
-def _native(density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> "_NativeAscents | None":
+def _native(density: LogDensity, start: Place) -> "_NativeAscents | None":
     """Return what runs searches in native code, which fits of the density's kind share; None where it does not pay."""
-    if not density.is_one_of_many or start.device.type != "cpu" or over_all_fits(1) < MIN_FITS:
+    if not density.is_one_of_many or start.z.device.type != "cpu" or over_all_fits(1) < MIN_FITS:
         return None
+    return density.shared("searches for modes", lambda: _compiled(density, start))
 
-    return density.shared("searches for modes", lambda: _compiled(density, start, value, gradient))
 
-
-def _compiled(density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> "_NativeAscents | None":
+def _compiled(density: LogDensity, start: Place) -> "_NativeAscents | None":
     """Return searches in native code; None where it cannot be made, or its first steps lead elsewhere than those of Python."""
     try:
-        found = _NativeAscents(density, start, value, gradient)
-        return found if found.agrees(density, start, value, gradient) else None
+        found = _NativeAscents(density, start)
+        return found if found.agrees(start, density.data) else None
     except Exception:  # no compiler, or an operation that is not written in C++: Python does the same
         return None
 
@@ -122,8 +118,8 @@ class _NativeAscents:
     Parameters
     ----------
     density : LogDensity
-    start, value, gradient : Tensor [C, P], [C], [C, P]
-        Examples.
+    start : Place
+        An example.
 
     Raises
     ------
@@ -131,67 +127,45 @@ class _NativeAscents:
         If the density cannot stand in a loop, or not be compiled.
     """
 
-    def __init__(self, density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> None:
-        arguments = (start[0], *density.data)
+    def __init__(self, density: LogDensity, start: Place) -> None:
+        arguments = (start.z[0], *density.data)
         flat, _ = flattened(single_value_and_grad(density.log_joint), arguments)
-        inner = inner_graph(flat, tensors_of(arguments), log=(log := EngineLog()))
+        inner = inner_graph(flat, tensors_of(arguments))
         if inner is None:
-            raise ValueError("; ".join(log.report().reasons))
-        self._constants = list(inner.constants)
-        num_constants = len(self._constants)
+            raise ValueError("The density cannot stand in a loop.")
+        self._constants, number = inner.constants, len(inner.constants)
 
         def evaluate(z: Tensor, loc: Tensor, root: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
-            constants, data = others[:num_constants], others[num_constants:]
+            constants, data = others[:number], others[number:]
             value, gradient = inner.graph(*constants, (loc + z @ root.mT)[0], *data)
             return value[None], gradient[None] @ root
 
-        def one(start: Tensor, value: Tensor, gradient: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        def one(z: Tensor, value: Tensor, gradient: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
             limits, others = Limits(*given[:4]), given[4:]
-            begin = begun(start[None], value[None], gradient[None], limits, num_pairs=HISTORY, num_kept=MAX_STEPS + 1)
+            begin = begun(z[None], value[None], gradient[None], limits, num_pairs=HISTORY, num_kept=MAX_STEPS + 1)
             found = ascent(evaluate, begin, limits, others, history=HISTORY)
-            (z, cost, slope), way = found.point, found.way
-            return z[0], -cost[0], -slope[0], way[:, 0], found.heights[:, 0], found.num_steps
+            end = (each[0] for each in found.point)
+            return *end, found.way[:, 0], found.heights[:, 0], found.num_steps
 
         self._one = one
-        limits = Limits(STEPS_TRIED, 0.0)
-        self._runs = NativeRuns(one, self._inputs(start, value, gradient, limits, None, density, 0), {0, 1, 2})
+        example = [each[0] for each in start]
+        self._runs = NativeRuns(one, [*example, *self._given(start.z, Limits(1, 0.0), None, density.data)], {0, 1, 2})
 
-    def __call__(
-        self,
-        start: Tensor,
-        value: Tensor,
-        gradient: Tensor,
-        limits: Limits,
-        units: Units | None,
-        density: LogDensity,
-    ) -> Ascent:
-        inputs = self._inputs(start, value, gradient, limits, units, density)
-        z, value, gradient, way, heights, steps = self._runs(*inputs)
-        last = torch.arange(MAX_STEPS + 1).clamp(max=steps[:, None])
-        rows = torch.arange(len(start))[:, None]
-        most = int(steps.max()) + 1
-        return Ascent(z, value, gradient, way[rows, last][:, :most], heights[rows, last][:, :most])
+    def __call__(self, start: Place, limits: Limits, units: Units | None, data: Sequence[Any]) -> Ascent:
+        z, cost, slope, way, heights, steps = self._runs(*start, *self._given(start.z, limits, units, data))
+        places = torch.arange(int(steps.max()) + 1).clamp(max=steps[:, None])
+        rows = torch.arange(len(z))[:, None]
+        return Ascent(Place(z, -cost, -slope), way[rows, places], heights[rows, places])
 
-    def agrees(self, density: LogDensity, start: Tensor, value: Tensor, gradient: Tensor) -> bool:
-        """Tell whether the first steps lead where those of Python do."""
-        inputs = self._inputs(start, value, gradient, Limits(STEPS_TRIED, 0.0), None, density)
-        share = torch.finfo(start.dtype).eps ** 0.5
-        pairs = zip(self._runs(*inputs), self._one(*(each[0] for each in inputs[:3]), *inputs[3:]), strict=True)
+    def agrees(self, start: Place, data: Sequence[Any]) -> bool:
+        """Tell whether the first steps from the first point lead where those of Python do."""
+        given = self._given(start.z, Limits(STEPS_TRIED, 0.0), None, data)
+        share = torch.finfo(start.z.dtype).eps ** 0.5
+        pairs = zip(self._runs(*start, *given), self._one(*(each[0] for each in start), *given), strict=True)
         return all(torch.allclose(a[0], b, rtol=share, atol=share, equal_nan=True) for a, b in pairs)
 
-    def _inputs(
-        self,
-        start: Tensor,
-        value: Tensor,
-        gradient: Tensor,
-        limits: Limits,
-        units: Units | None,
-        density: LogDensity,
-        row: int | None = None,
-    ) -> list[Tensor]:
-        """Return what native code is given, of one row for an example."""
-        points = [start, value, gradient] if row is None else [start[row], value[row], gradient[row]]
-        numbers = (start.new_tensor(float(each)) for each in limits)
-        size = start.shape[1]
-        loc, root = units or (start.new_zeros(size), torch.eye(size, dtype=start.dtype))
-        return [*points, *numbers, loc, root, *self._constants, *tensors_of(density.data)]
+    def _given(self, z: Tensor, limits: Limits, units: Units | None, data: Sequence[Any]) -> list[Tensor]:
+        """Return what all searches are given besides where they start."""
+        numbers = [z.new_tensor(float(each)) for each in limits]
+        loc, root = units or (z.new_zeros(z.shape[1]), torch.eye(z.shape[1], dtype=z.dtype))
+        return [*numbers, loc, root, *self._constants, *tensors_of(data)]

@@ -11,9 +11,9 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import has_weights
 from bnnzoo.core.verdict.several_modes import MATTERS
-from bnnzoo.inference.optimise.ascents import Units, climbed
+from bnnzoo.inference.optimise.ascents import Place, Units, climbed
 from bnnzoo.inference.optimise.lbfgs import Limits
-from bnnzoo.inference.optimise.pathfinder import Frame, Way, at_peak, log_ratios
+from bnnzoo.inference.optimise.pathfinder import NEAR, Frame, Way, at_peak, log_ratios
 from bnnzoo.inference.starts import spread_starts
 
 __all__ = ["Peak", "Peaks", "peak_at", "peaks_beside"]
@@ -30,8 +30,8 @@ APART = 2.0
 MAX_ENDS = 3
 """Places in which searches end of which the curvature is computed, the highest ones."""
 
-NEWTON_STEPS, NEAR = 4, 0.1
-"""Steps of Newton's method in which an end becomes a mode, and standard deviations by which it may miss it."""
+NEWTON_STEPS = 4
+"""Steps of Newton's method in which an end becomes a mode."""
 
 OTHER_STARTS = 7919
 
@@ -46,12 +46,15 @@ class Peak:
         The Gaussian there.
     top : Tensor [P]
         The highest point.
+    mode : Frame, optional
+        The Gaussian at the highest point, if that is known to be a mode.
     num_searches : int
         Searches that ended there.
     """
 
     frame: Frame
     top: Tensor
+    mode: Frame | None = None
     num_searches: int = 1
 
     def holds(self, frame: Frame) -> bool:
@@ -115,7 +118,7 @@ def peaks_beside(density: LogDensity, ways: Sequence[Way], seed: int) -> Peaks:
     """
     peaks: list[Peak] = []
     for way in ways:
-        _count_or_enter(peaks, way.frame, way.top)
+        _count_or_enter(peaks, Peak(way.frame, way.top, way.mode))
     found = _sorted(density, peaks, len(ways))
     if has_weights(density):
         return found
@@ -149,10 +152,9 @@ def _ends(density: LogDensity, frame: Frame, start: Tensor) -> list[Tensor]:
         start = torch.where(usable[:, None], start, frame.loc)
         value, gradient = density.value_and_grad(start, *density.data)
     limits = Limits(MAX_EVALUATIONS, 0.0, LEAST_GAIN, MAX_EVALUATIONS)
-    near = climbed(density, density.value_and_grad, start, value, gradient, limits)
-    z = _whitened(frame.root, near.z - frame.loc)
-    units = Units(frame.loc, frame.root)
-    found = climbed(density, density.value_and_grad, z, near.value, near.gradient @ frame.root, limits, units)
+    near = climbed(density, density.value_and_grad, Place(start, value, gradient), limits).end
+    again = Place(_whitened(frame.root, near.z - frame.loc), near.value, near.gradient @ frame.root)
+    found = climbed(density, density.value_and_grad, again, limits, Units(frame.loc, frame.root)).end
     order = found.value.argsort(descending=True, stable=True)
     return [frame.loc + frame.root @ found.z[i] for i in order.tolist() if bool(usable[i])]
 
@@ -169,12 +171,12 @@ def _enter(density: LogDensity, peaks: list[Peak], ends: Sequence[Tensor], frame
             near = [peak_at(density, end)]
             computed.append((here, near[0]))
         if near and near[0] is not None:
-            _count_or_enter(peaks, near[0], near[0].loc)
+            _count_or_enter(peaks, Peak(near[0], near[0].loc, near[0]))
 
 
-def _count_or_enter(peaks: list[Peak], frame: Frame, top: Tensor) -> None:
-    if not _is_counted(peaks, frame):
-        peaks.append(Peak(frame, top))
+def _count_or_enter(peaks: list[Peak], found: Peak) -> None:
+    if not _is_counted(peaks, found.frame):
+        peaks.append(found)
 
 
 def _is_counted(peaks: list[Peak], frame: Frame) -> bool:

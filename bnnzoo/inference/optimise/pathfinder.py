@@ -11,11 +11,12 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.hessian import hessians_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.verdict.importance import log_joint_at
-from bnnzoo.inference.optimise.ascents import climbed
+from bnnzoo.inference.optimise.ascents import Place, climbed
 from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits
 
 __all__ = [
     "MAX_ELEMENTS",
+    "NEAR",
     "NEWTON_STEPS",
     "Frame",
     "Way",
@@ -37,6 +38,9 @@ NUM_CANDIDATES, NUM_DRAWS = 8, 64
 
 CLOSE = 0.5
 """Standard deviation of log p - log q, in nats, at which a Gaussian needs no comparison with others."""
+
+NEAR = 0.1
+"""Standard deviations by which a search may miss a mode."""
 
 LEAST_CURVATURE = 1e4
 """Smallest eigenvalue of a Hessian, relative to the largest and in rounding errors."""
@@ -66,10 +70,11 @@ def stacked(frames: Sequence[Frame]) -> Frame:
 
 
 class Way(NamedTuple):
-    """The best Gaussian on the way from a start, ``frame[P]``, and where the way ends, ``top[P]``."""
+    """The best Gaussian on the way from a start, where the way ends, ``top[P]``, and the Gaussian there if it is a mode."""
 
     frame: Frame
     top: Tensor
+    mode: Frame | None = None
 
 
 def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
@@ -130,7 +135,8 @@ def uphill(density: LogDensity, theta: Tensor, max_steps: int = NEWTON_STEPS) ->
         value, gradient = density.value_and_grad(rows, *data)
         return value, gradient
 
-    return *_newton(density, evaluate, theta, max_steps), count
+    top, decrement, _ = _newton(density, evaluate, theta, max_steps)
+    return top, decrement, count
 
 
 def _has_curvature(density: LogDensity) -> bool:
@@ -141,19 +147,21 @@ def _has_curvature(density: LogDensity) -> bool:
 
 def _way(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Way | None:
     path = _path(density, evaluate, start)
-    top, _ = _newton(density, evaluate, path[-1])
+    top, decrement, here = _newton(density, evaluate, path[-1])
+    mode = None if here is None or not decrement < NEAR else here[0]
     best, highest = None, -float("inf")
-    for places in (top[None], path.flip(0)):  # all others at once, if the mode does not do
-        frames = [found[0] for found in _curvatures(density, places) if found is not None]
+    for places in (None, path.flip(0)):  # all others at once, if the mode does not do
+        curvatures = [here] if places is None else _curvatures(density, places)
+        frames = [found[0] for found in curvatures if found is not None]
         for frame, ratios in zip(frames, _log_ratios(density, frames), strict=True):
             bound = float(ratios.mean())
             if bound > highest or best is None:
                 best, highest = frame, bound
             if float(ratios.std()) < CLOSE:
-                return Way(best, top)
+                return Way(best, top, mode)
     if best is None or highest == -float("inf"):  # the density ends beside all of them
         return None
-    return Way(best, top)
+    return Way(best, top, mode)
 
 
 def log_ratios(density: LogDensity, frame: Frame) -> Tensor:
@@ -178,20 +186,19 @@ def _log_ratios(density: LogDensity, frames: Sequence[Frame]) -> Sequence[Tensor
 
 def _path(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Tensor:
     """Return some points ``[M, P]`` of the way from a start ``[P]`` uphill, each higher than the one before, and its end."""
-    value, gradient = evaluate(start[None], *density.data)
-    limits = Limits(LBFGS_STEPS, TOLERANCE)
-    found = climbed(density, evaluate, start[None], value, gradient, limits, keeps_way=True)
+    begin = Place(start[None], *evaluate(start[None], *density.data))
+    found = climbed(density, evaluate, begin, Limits(LBFGS_STEPS, TOLERANCE), keeps_way=True)
     heights = found.heights[0]
     highest = torch.cat([heights.new_full((1,), -math.inf), heights.nan_to_num(nan=-math.inf).cummax(0).values[:-1]])
     rising = found.way[0][heights > highest] if bool(heights[0].isfinite()) else start[None]
     places = torch.linspace(0, len(rising) - 1, min(NUM_CANDIDATES, len(rising))).round().long().unique()
-    return torch.cat([rising[places], found.z])
+    return torch.cat([rising[places], found.end.z])
 
 
 def _newton(
     density: LogDensity, evaluate: Evaluate, theta: Tensor, max_steps: int = NEWTON_STEPS
-) -> tuple[Tensor, float]:
-    """Return where Newton's method ends from ``theta[P]``, and its decrement.
+) -> tuple[Tensor, float, tuple[Frame, bool] | None]:
+    """Return where Newton's method ends from ``theta[P]``, its decrement, and the curvature there.
 
     Eigenvalues of the Hessian count by their size, and steps are halved until they lead upwards.
     """
@@ -200,7 +207,7 @@ def _newton(
     for number in range(max_steps + 1):
         found = _curvature(density, theta)
         if found is None:
-            return theta, math.nan
+            return theta, math.nan, None
         frame, is_peak = found
         slope = frame.root.mT @ gradient[0]
         decrement = float(slope.norm()) if is_peak else math.inf
@@ -215,7 +222,7 @@ def _newton(
         else:
             break
         theta, (value, gradient) = theta + step, trial
-    return theta, decrement
+    return theta, decrement, found
 
 
 def at_peak(density: LogDensity, theta: Tensor) -> Frame | None:

@@ -15,7 +15,7 @@ from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.inference.optimise import ascents
-from bnnzoo.inference.optimise.ascents import Ascent, Units, climbed
+from bnnzoo.inference.optimise.ascents import Ascent, Place, Units, climbed
 from bnnzoo.inference.optimise.lbfgs import Limits
 
 FAR = Limits(200, 1e-9)
@@ -38,7 +38,7 @@ def searched(density: LogDensity, limits: Limits = FAR, units: Units | None = No
     value, gradient = density.value_and_grad(start, *density.data)
     z = start if units is None else torch.linalg.solve(units.root, (start - units.loc).mT).mT
     gradient = gradient if units is None else gradient @ units.root
-    return climbed(density, density.value_and_grad, z, value, gradient, limits, units, **settings)
+    return climbed(density, density.value_and_grad, Place(z, value, gradient), limits, units, **settings)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_native_code_takes_the_steps_of_python(kinds: Any, limits: Limits, in_un
     for density, seed in zip(kinds, (0, 1), strict=True):
         found = searched(density, limits, units)
         expected = searched(build_density(curve, *data(seed)), limits, units, keeps_way=True)
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip((*found.end, *found[1:]), (*expected.end, *expected[1:]), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
     assert isinstance(made(kinds[1]), ascents._NativeAscents)
 
@@ -74,11 +74,11 @@ def test_native_code_takes_the_steps_of_python(kinds: Any, limits: Limits, in_un
 def test_the_way_leads_from_the_start_to_the_end(kinds: Any) -> None:
     density = kinds[0]
     found = searched(density)
-    assert torch.equal(found.way[:, 0], density.init(5, 1)) and torch.equal(found.way[:, -1], found.z)
-    assert torch.equal(found.heights[:, -1], found.value) and bool((found.heights.diff(dim=1) >= -1e-9).all())
+    assert torch.equal(found.way[:, 0], density.init(5, 1)) and torch.equal(found.way[:, -1], found.end.z)
+    assert torch.equal(found.heights[:, -1], found.end.value) and bool((found.heights.diff(dim=1) >= -1e-9).all())
     value, _ = density.value_and_grad(found.way.flatten(0, 1), *density.data)
     torch.testing.assert_close(found.heights.flatten(), value)
-    assert found.gradient.abs().max() < 1e-6
+    assert found.end.gradient.abs().max() < 1e-6
 
 
 def test_of_few_fits_none_is_compiled() -> None:
@@ -108,7 +108,7 @@ def test_code_whose_steps_lead_elsewhere_is_not_used(kinds: Any, monkeypatch: py
         return [first + 1e-3, *others]
 
     monkeypatch.setattr(NativeRuns, "__call__", off)
-    torch.testing.assert_close(searched(kinds[0]).gradient, torch.zeros(5, 3), rtol=0, atol=1e-6)
+    torch.testing.assert_close(searched(kinds[0]).end.gradient, torch.zeros(5, 3), rtol=0, atol=1e-6)
     assert made(kinds[0]) is None
 
 
@@ -117,5 +117,5 @@ def test_without_a_compiler_python_searches(kinds: Any, monkeypatch: pytest.Monk
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr("bnnzoo.inference.optimise.ascents.NativeRuns", fails)
-    torch.testing.assert_close(searched(kinds[0]).gradient, torch.zeros(5, 3), rtol=0, atol=1e-6)
+    torch.testing.assert_close(searched(kinds[0]).end.gradient, torch.zeros(5, 3), rtol=0, atol=1e-6)
     assert made(kinds[0]) is None
