@@ -20,6 +20,7 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.choose import Engine, asked_for
@@ -264,11 +265,13 @@ class ManyFits:
         """Return density and context of a fit of a known kind; None if the model does otherwise with these data."""
         known = self._known[kind]
         start = known.init(num_starts(self._method), seed)
-        density = of_kind(known, conformed(arguments.tensors or (), known.data), start)
-        if density is None:
+        found = of_kind(known, conformed(arguments.tensors or (), known.data), start)
+        if found is None:
             return None
+        density, value, gradient = found
         columns = columns_of(arguments.given, argument_names(self._model, len(arguments.given)))
-        return density, FitContext(seed, engine=self._engine, columns=columns)
+        looked_at = density, Evaluated(start.to(gradient), value, gradient)
+        return density, FitContext(seed, engine=self._engine, columns=columns, looked_at=looked_at)
 
 
 class _Arguments(NamedTuple):

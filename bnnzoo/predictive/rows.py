@@ -9,7 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.data.arguments import argument_names
-from bnnzoo.core.data.codes import refusing_negative_codes
+from bnnzoo.core.data.codes import refusing_bad_codes
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.gaps import SEEN, has_gaps
 from bnnzoo.core.data.minibatch import as_tensors
@@ -74,7 +74,7 @@ class Rows:
         the model gives for rows, the model need not run on blocks.
         """
         data = new_data(density, raw)
-        with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
+        with explaining_misfits(density.model, data), refusing_bad_codes(density.model, data):
             try:
                 nodes = nodes_or_nan(density, theta[0], *data)
             except Exception as error:  # the model's own code may raise anything

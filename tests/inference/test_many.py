@@ -302,7 +302,8 @@ def test_what_the_data_decide_is_seen_in_one_run(model: Callable[..., None]) -> 
     assert of_kind(known, (x, -2 - x), theta) is None
     if model is not branch_of_data:  # which cannot be traced, and is read anew for all data
         same = of_kind(known, (x, 1 + 0.5 * x), theta)
-        assert same is not None and same.kind is known.kind
+        assert same is not None and same[0].kind is known.kind
+        torch.testing.assert_close(same[1:], same[0].value_and_grad(theta, *same[0].data))
 
 
 def test_a_range_of_data_is_seen_where_the_density_does_not_show_it() -> None:

@@ -1,4 +1,4 @@
-"""Codes of groups, by which a model indexes its effects: out of range, or negative for a missing category."""
+"""Codes of groups, by which a model indexes its effects: out of range, negative for a missing category, or no whole numbers."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,10 +14,12 @@ from bnnzoo.core.data.arguments import argument_names, leaves
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["code_out_of_range", "refusing_negative_codes"]
+__all__ = ["code_out_of_range", "refusing_bad_codes"]
 
 OUT_OF_BOUNDS = re.compile(r"index (-?\d+) is out of bounds for dimension -?\d+ with size (\d+)")
 INDEXING = (Tensor.__getitem__, torch.index_select, Tensor.index_select, torch.take, Tensor.take)
+
+OF_TYPES = "tensors used as indices must be whole numbers"
 
 MAX_COLUMNS = 64
 """Columns of a matrix that are looked at: codes may be one of them."""
@@ -42,10 +44,10 @@ def code_out_of_range(error: BaseException, data: Data, names: Sequence[str]) ->
     return None
 
 
-def refusing_negative_codes(model: Model, data: Data) -> AbstractContextManager[Any]:
-    """Refuse a run of the model that indexes by an argument, or a column of one, with negative numbers.
+def refusing_bad_codes(model: Model, data: Data) -> AbstractContextManager[Any]:
+    """Refuse a run of the model that indexes by an argument, or a column of one, with negative numbers or floating-point ones.
 
-    Python counts them from the end. Indices that the model computes itself, such as those of a lag, are its own affair.
+    Python counts the former from the end. Indices that the model computes itself, such as those of a lag, are its own affair.
     """
     return _Indices(data, argument_names(model, len(data)))
 
@@ -60,15 +62,23 @@ class _Indices(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in INDEXING or func is one_hot:
             for index in _tensors(args[:1] if func is one_hot else args[1:]):
-                if _is_whole(index) and bool((index < 0).any()):
-                    for name, value in _columns(self.data, self.names):
-                        if value.shape == index.shape and bool((value == index).all()):
-                            raise DataError(
-                                f"{_holds(name, value, int(index[index < 0][0]))}, and the model indexes by it, which would "
-                                f"count from the last group. pandas gives missing categories the code -1: drop these rows, or "
-                                f"give them a group of their own."
-                            )
+                if index.is_floating_point() and (name := self._name_of(index)) is not None:
+                    raise DataError(
+                        f"Data refused: argument {name} holds floating-point numbers ({index.dtype}), and the model indexes by "
+                        f"it. Pass whole numbers: tensor.long(), or array.astype(int)."
+                    ) from IndexError(OF_TYPES)
+                if _is_whole(index) and bool((index < 0).any()) and (name := self._name_of(index)) is not None:
+                    raise DataError(
+                        f"{_holds(name, index, int(index[index < 0][0]))}, and the model indexes by it, which would count from "
+                        f"the last group. pandas gives missing categories the code -1: drop these rows, or give them a group "
+                        f"of their own."
+                    )
         return func(*args, **(kwargs or {}))
+
+    def _name_of(self, index: Tensor) -> str | None:
+        """Return which argument, or column of one, an index is."""
+        columns = _columns(self.data, self.names)
+        return next((name for name, each in columns if each.shape == index.shape and bool((each == index).all())), None)
 
 
 def _holds(name: str, value: Tensor, code: int) -> str:

@@ -181,10 +181,7 @@ class LogDensity(ParameterSpace):
 
     @cached_property
     def active(self) -> dict[str, tuple[bool, ...]]:
-        """For each observed site, which coordinates of its readout depend on theta at all.
-
-        It raises :class:`UnreadableLikelihood` for a family that is not known, and for factors.
-        """
+        """Which coordinates of each observed site's readout depend on theta; an `UnreadableLikelihood` if that is not known."""
         if self.factors:
             raise UnreadableLikelihood(
                 f"the likelihood has the pyro.factor site {self.factors[0]!r}, which has no family"

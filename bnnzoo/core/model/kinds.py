@@ -24,8 +24,10 @@ def first_of_kind(density: LogDensity) -> LogDensity:
     return replace(density, kind=Kind())
 
 
-def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
+def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, Tensor, Tensor] | None:
     """Return the density of a model given other data, without reading the model again; None if it has to be read.
+
+    Beside it are its values ``[C]`` and gradients ``[C, P]`` at ``theta``.
 
     It has to be where arguments differ in anything but the numbers in tensors, and where one run of the model shows what the
     first data have decided: a branch, a prior, the range of a latent site.
@@ -49,7 +51,7 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
     ...     with pyro.plate("rows", len(y)):
     ...         pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
     >>> known = first_of_kind(build_density(model, torch.zeros(3)))
-    >>> of_kind(known, (torch.ones(3),), torch.zeros(1, 1)).kind is known.kind
+    >>> of_kind(known, (torch.ones(3),), torch.zeros(1, 1))[0].kind is known.kind
     True
     >>> of_kind(known, (torch.ones(4),), torch.zeros(1, 1)) is None
     True
@@ -58,22 +60,23 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
     if type(known) is not LogDensity or shapes_of(data) != shapes_of(known.data):
         return None
     density = replace(known, data=data)
-    point = theta[:1].to(dtype=known.dtype, device=known.device)
+    theta = theta.to(dtype=known.dtype, device=known.device)
+    point = theta[0]
     try:
         with torch.no_grad():
-            value, _ = density.value_and_grad(point, *data)
+            value, gradient = density.value_and_grad(theta, *data)
             decide_alike(
                 pytree.tree_leaves(known.data), pytree.tree_leaves(data)
             )  # which may have come to decide just now
             if shapes_of(data) != shapes_of(known.data):
                 return None
-            nodes = density.nodes(point[0], *data)
-            prior, likelihood = density.terms_of(point[0], nodes)
-            alike = _agree(value[0], (prior + likelihood).to(point)) and _agree(prior, density.log_prior(point[0]))
-            alike = alike and _has_the_transforms(density, point[0], nodes)
+            nodes = density.nodes(point, *data)
+            prior, likelihood = density.terms_of(point, nodes)
+            alike = _agree(value[0], (prior + likelihood).to(point)) and _agree(prior, density.log_prior(point))
+            alike = alike and _has_the_transforms(density, point, nodes)
     except Exception:  # what a model may raise is said where it is read
         return None
-    return density if alike else None
+    return (density, value, gradient) if alike else None
 
 
 def shapes_of(data: Data) -> Hashable:

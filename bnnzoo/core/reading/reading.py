@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.data.codes import refusing_negative_codes
+from bnnzoo.core.data.codes import refusing_bad_codes
 from bnnzoo.core.data.conversion import DataError, MissingValuesError
 from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.model.density import LogDensity, first_run
@@ -94,7 +94,7 @@ def _read(
     errors: list[Exception] = []
     for converted in (tensors, *_with_whole_numbers_converted(tensors, dtype)):
         try:
-            with refusing_negative_codes(model, converted):
+            with refusing_bad_codes(model, converted):
                 return first_run(model, *converted, dtype=dtype, device=device)
         except DataError as error:
             errors.append(error)

@@ -14,7 +14,7 @@ from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.value_and_grad import single_value_and_grad
 from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits, ascent, begun
 
-__all__ = ["Ascent", "Place", "Units", "climbed"]
+__all__ = ["Ascent", "SearchPoints", "Units", "climbed"]
 
 HISTORY = 10
 
@@ -32,7 +32,7 @@ class Units(NamedTuple):
     root: Tensor
 
 
-class Place(NamedTuple):
+class SearchPoints(NamedTuple):
     """Points ``z[C, P]`` in the units of a search, the log joint density there, ``value[C]``, and its ``gradient[C, P]`` by z."""
 
     z: Tensor
@@ -45,12 +45,12 @@ class Ascent(NamedTuple):
 
     Attributes
     ----------
-    end : Place
+    end : SearchPoints
     way, heights : Tensor [C, K, P], Tensor [C, K]
         Where each search was after each of its steps, the start included, and the value there; the end is repeated.
     """
 
-    end: Place
+    end: SearchPoints
     way: Tensor
     heights: Tensor
 
@@ -58,7 +58,7 @@ class Ascent(NamedTuple):
 def climbed(
     density: LogDensity,
     evaluate: Evaluate,
-    start: Place,
+    start: SearchPoints,
     limits: Limits,
     units: Units | None = None,
     *,
@@ -72,7 +72,7 @@ def climbed(
         Of one fit or of many, by which it is chosen how searches run.
     evaluate : callable
         ``(theta[C, P], *data) -> (value[C], gradient[C, P])``: the density, where searches run in Python.
-    start : Place
+    start : SearchPoints
     limits : Limits
         At most 200 steps.
     units : Units, optional
@@ -93,17 +93,17 @@ def climbed(
     state = begun(*start, limits, num_kept=limits.max_steps + 1 if keeps_way else 0)
     found = ascent(in_units, state, limits, density.data, history=HISTORY)
     (z, cost, slope), steps = found.point, found.num_steps + 1
-    return Ascent(Place(z, -cost, -slope), found.way[:steps].transpose(0, 1), found.heights[:steps].mT)
+    return Ascent(SearchPoints(z, -cost, -slope), found.way[:steps].transpose(0, 1), found.heights[:steps].mT)
 
 
-def _native(density: LogDensity, start: Place) -> "_NativeAscents | None":
+def _native(density: LogDensity, start: SearchPoints) -> "_NativeAscents | None":
     """Return what runs searches in native code, which fits of the density's kind share; None where it does not pay."""
     if not density.is_one_of_many or start.z.device.type != "cpu" or over_all_fits(1) < MIN_FITS:
         return None
     return density.shared("searches for modes", lambda: _compiled(density, start))
 
 
-def _compiled(density: LogDensity, start: Place) -> "_NativeAscents | None":
+def _compiled(density: LogDensity, start: SearchPoints) -> "_NativeAscents | None":
     """Return searches in native code; None where it cannot be made, or its first steps lead elsewhere than those of Python."""
     try:
         found = _NativeAscents(density, start)
@@ -118,7 +118,7 @@ class _NativeAscents:
     Parameters
     ----------
     density : LogDensity
-    start : Place
+    start : SearchPoints
         An example.
 
     Raises
@@ -127,7 +127,7 @@ class _NativeAscents:
         If the density cannot stand in a loop, or not be compiled.
     """
 
-    def __init__(self, density: LogDensity, start: Place) -> None:
+    def __init__(self, density: LogDensity, start: SearchPoints) -> None:
         arguments = (start.z[0], *density.data)
         flat, _ = flattened(single_value_and_grad(density.log_joint), arguments)
         inner = inner_graph(flat, tensors_of(arguments))
@@ -151,13 +151,13 @@ class _NativeAscents:
         example = [each[0] for each in start]
         self._runs = NativeRuns(one, [*example, *self._given(start.z, Limits(1, 0.0), None, density.data)], {0, 1, 2})
 
-    def __call__(self, start: Place, limits: Limits, units: Units | None, data: Sequence[Any]) -> Ascent:
+    def __call__(self, start: SearchPoints, limits: Limits, units: Units | None, data: Sequence[Any]) -> Ascent:
         z, cost, slope, way, heights, steps = self._runs(*start, *self._given(start.z, limits, units, data))
         places = torch.arange(int(steps.max()) + 1).clamp(max=steps[:, None])
         rows = torch.arange(len(z))[:, None]
-        return Ascent(Place(z, -cost, -slope), way[rows, places], heights[rows, places])
+        return Ascent(SearchPoints(z, -cost, -slope), way[rows, places], heights[rows, places])
 
-    def agrees(self, start: Place, data: Sequence[Any]) -> bool:
+    def agrees(self, start: SearchPoints, data: Sequence[Any]) -> bool:
         """Tell whether the first steps from the first point lead where those of Python do."""
         given = self._given(start.z, Limits(STEPS_TRIED, 0.0), None, data)
         share = torch.finfo(start.z.dtype).eps ** 0.5

@@ -11,7 +11,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.hessian import hessians_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.verdict.importance import log_joint_at
-from bnnzoo.inference.optimise.ascents import Place, climbed
+from bnnzoo.inference.optimise.ascents import SearchPoints, climbed
 from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits
 
 __all__ = [
@@ -186,7 +186,7 @@ def _log_ratios(density: LogDensity, frames: Sequence[Frame]) -> Sequence[Tensor
 
 def _path(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Tensor:
     """Return some points ``[M, P]`` of the way from a start ``[P]`` uphill, each higher than the one before, and its end."""
-    begin = Place(start[None], *evaluate(start[None], *density.data))
+    begin = SearchPoints(start[None], *evaluate(start[None], *density.data))
     found = climbed(density, evaluate, begin, Limits(LBFGS_STEPS, TOLERANCE), keeps_way=True)
     heights = found.heights[0]
     highest = torch.cat([heights.new_full((1,), -math.inf), heights.nan_to_num(nan=-math.inf).cummax(0).values[:-1]])

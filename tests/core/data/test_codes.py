@@ -47,6 +47,10 @@ def test_outcomes_of_any_kind_stand_beside_codes(kind: Any) -> None:
         ),
         (torch.where(CODES == 3, 9, CODES), r"holds the code 9 in row 3, .* codes run from 0 to 4\. Number the groups"),
         (torch.where(CODES == 2, -1, CODES), r"holds the code -1 in row 2, .* would count from the last group"),
+        (
+            CODES.double(),
+            r"argument 1 \('clinic'\) holds floating-point numbers \(torch.float64\), and the model indexes by it\. .*\.long\(\)",
+        ),
     ],
 )
 def test_codes_out_of_range_are_named(codes: Tensor, sentence: str) -> None:
@@ -191,3 +195,15 @@ def test_indices_that_the_model_computes_are_its_own_affair() -> None:
             pyro.sample("y", dist.Normal(a * x[torch.arange(len(x)) - 1], 1.0), obs=y)
 
     bz.fit(circular, METHOD, X, X, progress=False)
+
+
+def test_whole_numbers_that_were_tried_as_others_are_not_called_floating_point_numbers() -> None:
+    """What a model cannot do is said of the data as they were given, and not of those that were converted for it."""
+
+    def model(clinic: Tensor, y: Tensor) -> None:
+        effect = pyro.sample("effect", dist.Normal(torch.zeros(5), 1.0).to_event(1))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(effect[clinic] + torch.arange(3), 1.0), obs=y)
+
+    with pytest.raises(ValueError, match=r"clinic \[40\] \(int64\), y \[40\] \(float64\): The size of tensor a \(40\)"):
+        bz.fit(model, METHOD, CODES, X, progress=False)

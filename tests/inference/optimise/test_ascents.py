@@ -15,7 +15,7 @@ from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.inference.optimise import ascents
-from bnnzoo.inference.optimise.ascents import Ascent, Place, Units, climbed
+from bnnzoo.inference.optimise.ascents import Ascent, SearchPoints, Units, climbed
 from bnnzoo.inference.optimise.lbfgs import Limits
 
 FAR = Limits(200, 1e-9)
@@ -38,7 +38,7 @@ def searched(density: LogDensity, limits: Limits = FAR, units: Units | None = No
     value, gradient = density.value_and_grad(start, *density.data)
     z = start if units is None else torch.linalg.solve(units.root, (start - units.loc).mT).mT
     gradient = gradient if units is None else gradient @ units.root
-    return climbed(density, density.value_and_grad, Place(z, value, gradient), limits, units, **settings)
+    return climbed(density, density.value_and_grad, SearchPoints(z, value, gradient), limits, units, **settings)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def kinds() -> Iterator[tuple[LogDensity, LogDensity]]:
     other = of_kind(known, data(1), known.init(1, 0))
     assert other is not None
     with fits_to_come(1000):
-        yield known, other
+        yield known, other[0]
 
 
 def made(density: LogDensity) -> Any:
@@ -94,10 +94,9 @@ def test_a_search_beside_another_that_is_not_finite_goes_on(kinds: Any) -> None:
     start[1, 2] = 1e3  # a scale of e^1000
     value, gradient = density.value_and_grad(start, *density.data)
     assert value.isfinite().tolist() == [True, False]
-    found = climbed(density, density.value_and_grad, start, value, gradient, FAR)
-    assert found.value.isfinite().tolist() == [True, False] and math.isclose(
-        found.value[0], searched(density).value.max()
-    )
+    found = climbed(density, density.value_and_grad, SearchPoints(start, value, gradient), FAR).end
+    assert found.value.isfinite().tolist() == [True, False]
+    assert math.isclose(found.value[0], searched(density).end.value.max())
 
 
 def test_code_whose_steps_lead_elsewhere_is_not_used(kinds: Any, monkeypatch: pytest.MonkeyPatch) -> None:

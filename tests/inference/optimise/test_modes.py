@@ -26,7 +26,7 @@ from bnnzoo.inference import (
     SeveralModesWarning,
     fit,
 )
-from bnnzoo.inference.optimise.modes import Peaks, peaks_beside
+from bnnzoo.inference.optimise.modes import Peaks, peak_at, peaks_beside
 from bnnzoo.inference.optimise.pathfinder import uphill, ways_up
 from bnnzoo.testing import linear_gaussian
 
@@ -63,6 +63,27 @@ def searched(model: Callable[..., None], *data: Tensor, seed: int = 0) -> Peaks:
     ways = ways_up(density, density.init(1, seed))
     assert ways is not None
     return peaks_beside(density, ways, seed)
+
+
+def throat(y: Tensor) -> None:
+    """A hierarchy whose joint density rises without bound where its scale becomes small."""
+    scale = pyro.sample("scale", dist.HalfCauchy(1.0))
+    with pyro.plate("groups", 3):
+        effect = pyro.sample("effect", dist.Normal(0.0, scale))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(effect.sum(), 1.0), obs=y)
+
+
+def test_a_mode_is_known_from_the_way_to_it_where_there_is_one() -> None:
+    density = build_density(two_peaks(0.5), torch.zeros(1))
+    (way,) = ways_up(density, density.init(1, 0)) or ()
+    expected = peak_at(density, way.top)
+    assert way.mode is not None and expected is not None
+    assert all(torch.equal(one, other) for one, other in zip(way.mode, expected, strict=True))
+    assert any(peak.mode is way.mode for peak in peaks_beside(density, [way], 0).found)
+    density = build_density(throat, torch.zeros(4))
+    (way,) = ways_up(density, density.init(1, 0)) or ()
+    assert way.mode is None
 
 
 @pytest.mark.parametrize(
