@@ -46,13 +46,12 @@ class Ascent(NamedTuple):
     Attributes
     ----------
     end : SearchPoints
-    way, heights : Tensor [C, K, P], Tensor [C, K]
-        Where each search was after each of its steps, the start included, and the value there; the end is repeated.
+    way : Tensor [C, K, P]
+        Where each search was after each of its steps, the start included; the end is repeated.
     """
 
     end: SearchPoints
     way: Tensor
-    heights: Tensor
 
 
 def climbed(
@@ -93,7 +92,7 @@ def climbed(
     state = begun(*start, limits, num_kept=limits.max_steps + 1 if keeps_way else 0)
     found = ascent(in_units, state, limits, density.data, history=HISTORY)
     (z, cost, slope), steps = found.point, found.num_steps + 1
-    return Ascent(SearchPoints(z, -cost, -slope), found.way[:steps].transpose(0, 1), found.heights[:steps].mT)
+    return Ascent(SearchPoints(z, -cost, -slope), found.way[:steps].transpose(0, 1))
 
 
 def _native(density: LogDensity, start: SearchPoints) -> "_NativeAscents | None":
@@ -145,17 +144,16 @@ class _NativeAscents:
             begin = begun(z[None], value[None], gradient[None], limits, num_pairs=HISTORY, num_kept=MAX_STEPS + 1)
             found = ascent(evaluate, begin, limits, others, history=HISTORY)
             end = (each[0] for each in found.point)
-            return *end, found.way[:, 0], found.heights[:, 0], found.num_steps
+            return *end, found.way[:, 0], found.num_steps
 
         self._one = one
         example = [each[0] for each in start]
         self._runs = NativeRuns(one, [*example, *self._given(start.z, Limits(1, 0.0), None, density.data)], {0, 1, 2})
 
     def __call__(self, start: SearchPoints, limits: Limits, units: Units | None, data: Sequence[Any]) -> Ascent:
-        z, cost, slope, way, heights, steps = self._runs(*start, *self._given(start.z, limits, units, data))
+        z, cost, slope, way, steps = self._runs(*start, *self._given(start.z, limits, units, data))
         places = torch.arange(int(steps.max()) + 1).clamp(max=steps[:, None])
-        rows = torch.arange(len(z))[:, None]
-        return Ascent(SearchPoints(z, -cost, -slope), way[rows, places], heights[rows, places])
+        return Ascent(SearchPoints(z, -cost, -slope), way[torch.arange(len(z))[:, None], places])
 
     def agrees(self, start: SearchPoints, data: Sequence[Any]) -> bool:
         """Tell whether the first steps from the first point lead where those of Python do."""

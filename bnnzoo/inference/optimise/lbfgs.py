@@ -136,8 +136,8 @@ class State(NamedTuple):
     spent : Tensor [C]
         Evaluations of each row.
     num_steps, num_evaluations, num_rejected : int, or Tensor [] in native code
-    way, heights : Tensor [K, C, P], Tensor [K, C]
-        Where searches were after each step, the start included, and the value there; nothing is kept of no rows.
+    way : Tensor [K, C, P]
+        Where searches were after each step, the start included; nothing is kept of no rows.
     """
 
     point: _Point
@@ -154,7 +154,6 @@ class State(NamedTuple):
     num_evaluations: Any
     num_rejected: Any
     way: Tensor
-    heights: Tensor
 
 
 class _Search(NamedTuple):
@@ -254,7 +253,6 @@ def begun(
         num_evaluations=evaluations,
         num_rejected=rejected,
         way=start[None].repeat(num_kept, 1, 1),
-        heights=value[None].repeat(num_kept, 1),
     )
     return _looking_ahead(state, advised, limits)
 
@@ -302,8 +300,7 @@ def ascent(
 
 def _kept(state: State) -> State:
     place = torch.as_tensor(state.num_steps).clamp(max=len(state.way) - 1).view(1)
-    way = state.way.index_put((place,), state.point.x[None])
-    return state._replace(way=way, heights=state.heights.index_put((place,), -state.point.f[None]))
+    return state._replace(way=state.way.index_put((place,), state.point.x[None]))
 
 
 def _looking_ahead(state: State, advised: Tensor | None, limits: Limits) -> State:

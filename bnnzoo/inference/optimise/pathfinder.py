@@ -185,14 +185,12 @@ def _log_ratios(density: LogDensity, frames: Sequence[Frame]) -> Sequence[Tensor
 
 
 def _path(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Tensor:
-    """Return some points ``[M, P]`` of the way from a start ``[P]`` uphill, each higher than the one before, and its end."""
+    """Return some points ``[M, P]`` of the way from a start ``[P]`` uphill, and its end."""
     begin = SearchPoints(start[None], *evaluate(start[None], *density.data))
     found = climbed(density, evaluate, begin, Limits(LBFGS_STEPS, TOLERANCE), keeps_way=True)
-    heights = found.heights[0]
-    highest = torch.cat([heights.new_full((1,), -math.inf), heights.nan_to_num(nan=-math.inf).cummax(0).values[:-1]])
-    rising = found.way[0][heights > highest] if bool(heights[0].isfinite()) else start[None]
-    places = torch.linspace(0, len(rising) - 1, min(NUM_CANDIDATES, len(rising))).round().long().unique()
-    return torch.cat([rising[places], found.end.z])
+    way = found.way[0]
+    places = torch.linspace(0, len(way) - 1, min(NUM_CANDIDATES, len(way))).round().long().unique()
+    return torch.cat([way[places], found.end.z])
 
 
 def _newton(

@@ -100,3 +100,14 @@ def test_pairs_of_zeros_in_the_memory_change_nothing() -> None:
         for pairs in (0, 10)
     ]
     assert torch.equal(*found)
+
+
+def test_rows_that_forget_begin_anew_and_others_go_on() -> None:
+    start = torch.tensor([[-1.2, 1.0], [2.0, -3.0]], dtype=torch.float64)
+    limits = Limits(4, 1e-9)
+    memory = ascent(rosenbrock, begun(start, *rosenbrock(start), limits), limits, history=10).memory
+    gradient = torch.tensor([[3.0, -4.0], [1.0, 2.0]], dtype=torch.float64)
+    found = memory.forgetting(torch.tensor([True, False])).direction(gradient)
+    torch.testing.assert_close(found[0], -gradient[0] / 5)
+    torch.testing.assert_close(found[1], memory.direction(gradient)[1])
+    assert not torch.allclose(memory.direction(gradient)[0], found[0])

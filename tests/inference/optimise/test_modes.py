@@ -74,6 +74,13 @@ def throat(y: Tensor) -> None:
         pyro.sample("y", dist.Normal(effect.sum(), 1.0), obs=y)
 
 
+def rising(y: Tensor) -> None:
+    """A density that rises without bound, curved down everywhere but in the middle: Newton's steps become longer and longer."""
+    far = pyro.sample("far", dist.ImproperUniform(constraints.real, (), ()))
+    with pyro.plate("rows", len(y)):
+        pyro.factor("rises", (1 + far.square()).log().expand(len(y)))
+
+
 def test_a_mode_is_known_from_the_way_to_it_where_there_is_one() -> None:
     density = build_density(two_peaks(0.5), torch.zeros(1))
     (way,) = ways_up(density, density.init(1, 0)) or ()
@@ -81,9 +88,10 @@ def test_a_mode_is_known_from_the_way_to_it_where_there_is_one() -> None:
     assert way.mode is not None and expected is not None
     assert all(torch.equal(one, other) for one, other in zip(way.mode, expected, strict=True))
     assert any(peak.mode is way.mode for peak in peaks_beside(density, [way], 0).found)
-    density = build_density(throat, torch.zeros(4))
-    (way,) = ways_up(density, density.init(1, 0)) or ()
-    assert way.mode is None
+    for model in (throat, rising):
+        density = build_density(model, torch.zeros(4))
+        (way,) = ways_up(density, density.init(1, 0)) or ()
+        assert way.mode is None
 
 
 @pytest.mark.parametrize(
