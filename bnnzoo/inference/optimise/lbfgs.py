@@ -212,7 +212,8 @@ def lbfgs(
     """
     limits = Limits(max_steps, tolerance, least_gain)
     state = begun(start, *evaluate(start), limits, observe=observe)
-    point = (found := ascent(evaluate, state, limits, history=history, observe=observe)).point
+    found = ascent(evaluate, state, limits, history=history, observe=observe)
+    point = found.point
     return LBFGSResult(point.x, -point.f, -point.g, int(found.num_evaluations), int(found.num_rejected))
 
 
