@@ -229,10 +229,10 @@ def test_every_gradient_of_newtons_method_is_counted(monkeypatch: pytest.MonkeyP
     calls: list[int] = []
     newton = pathfinder._newton
 
-    def counted(density: LogDensity, evaluate: Callable[..., Any], *args: Any) -> tuple[Tensor, float]:
-        def evaluated(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def counted(density: LogDensity, evaluate: Callable[..., Any], *args: Any) -> Any:
+        def evaluated(rows: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
             calls.append(len(rows))
-            value, gradient = evaluate(rows)
+            value, gradient = evaluate(rows, *data)
             return value, gradient
 
         return newton(density, evaluated, *args)
