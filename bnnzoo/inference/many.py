@@ -31,7 +31,7 @@ from bnnzoo.inference.fit import fit, look_at, num_starts, read_with_checks, ref
 
 __all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
 
-FITS_TOGETHER, MOST_TOGETHER, SECONDS_TOGETHER = 20, 100, 1.0
+FITS_TOGETHER, MOST_TOGETHER, SECONDS_TOGETHER = 20, 200, 1.0
 """Fits that run side by side at first, and at most where so many take less time than that: what Python does once for all of them
 is then small beside what it does for each, and what an interruption loses is small, too."""
 

@@ -81,7 +81,7 @@ def test_chains_are_the_same_among_few_and_among_many() -> None:
     assert torch.equal(last.draws(), among_many[24].draws())
 
 
-@pytest.mark.parametrize(("seconds", "sizes"), [(0.0, [20, 40, 80, 100, 100, 10]), (2.0, [20] * 17 + [10])])
+@pytest.mark.parametrize(("seconds", "sizes"), [(0.0, [20, 40, 80, 160, 50]), (2.0, [20] * 17 + [10])])
 def test_blocks_of_fits_grow_where_they_are_quickly_done(
     seconds: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
