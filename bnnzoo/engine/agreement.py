@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Leaves", "alike", "disagreement"]
+__all__ = ["Leaves", "alike", "disagreement", "is_close"]
 
 ROUNDING = 1e-3
 """Difference between values, relative to a tensor's largest entry, from which on it cannot be rounding."""
@@ -104,6 +104,14 @@ def _in_last_place(tensor: Tensor, generator: torch.Generator) -> Tensor:
         return tensor
     signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.device) * 2 - 1
     return tensor * (1 + torch.finfo(tensor.dtype).eps * signs)
+
+
+def is_close(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two values of one function agree to half of their digits, integers and truth values to all."""
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    share = torch.finfo(a.dtype).eps ** 0.5
+    return torch.allclose(a, b, rtol=share, atol=share, equal_nan=True)
 
 
 def alike(a: Tensor, b: Tensor) -> bool:

@@ -147,8 +147,8 @@ class Chunk:
             COMPILED[key, kinds, compiles] = lowering
 
     def pack(self, state: Any) -> list[Tensor]:
-        """Return new tensors that hold ``state``."""
-        return self._registers.pack(_dense(state))
+        """Return new tensors that hold ``state``, which the loop may write over."""
+        return self._registers.pack(_to_write_over(_dense(state), ()))
 
     def pack_fixed(self, fixed: Any) -> list[Tensor]:
         """Return tensors that hold ``fixed``; large ones whose rows lie one behind the other are not copied."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
+from bnnzoo.engine.agreement import is_close
 from bnnzoo.engine.chunks import NATIVE, kinds_of
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.fits import over_all_fits
@@ -105,7 +106,7 @@ class Points:
         try:
             native = _NativePoints(self._alone, points[0], others)
             pairs = zip(pytree.tree_leaves(native(points, *others)), pytree.tree_leaves(found), strict=True)
-            agrees = all(a.shape == b.shape and a.dtype == b.dtype and _is_close(a, b) for a, b in pairs)
+            agrees = all(a.shape == b.shape and a.dtype == b.dtype and is_close(a, b) for a, b in pairs)
         except Exception as error:  # an operation that is not written in C++, no compiler: the graph does the same work
             self._graph.log.refused(NATIVE, error)
             return None, found
@@ -131,10 +132,3 @@ class _NativePoints:
 
     def __call__(self, points: Tensor, *others: Any) -> Any:
         return pytree.tree_unflatten(self._runs(points, *tensors_of(others)), self._spec)
-
-
-def _is_close(a: Tensor, b: Tensor) -> bool:
-    if not a.is_floating_point():
-        return torch.equal(a, b)
-    share = torch.finfo(a.dtype).eps ** 0.5
-    return torch.allclose(a, b, rtol=share, atol=share, equal_nan=True)

@@ -168,3 +168,13 @@ def test_a_loop_leaves_alone_what_it_begins_from() -> None:
         chunk(state, chunk.pack_fixed(matrix))
         torch.testing.assert_close(chunk.unpack(state)[1], 2 * expected)
         assert torch.equal(matrix, torch.tensor([[0.5, 0.25], [-0.5, 0.75]]))
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_a_chunk_leaves_alone_what_was_packed(compiles: bool) -> None:
+    """A long vector was packed as it was, and the loop wrote into the caller's."""
+    begin = torch.arange(5000.0)
+    chunk = Chunk(lambda s, f: s.sum() < f, lambda s, f: 2 * s + 1, begin, torch.tensor(1.0), compiles=compiles)
+    state = chunk.pack(begin)
+    chunk(state, chunk.pack_fixed(2.0 * begin.sum()))
+    assert float(chunk.unpack(state)[1]) == 3.0 and torch.equal(begin, torch.arange(5000.0))

@@ -210,7 +210,10 @@ def discover(
                 return nodes
             except Exception as error:
                 if not is_numerical(error):
-                    raise explained(error, found.reached) from error
+                    reason = explained(error, found.reached)
+                    if reason is error:  # raised from itself, it would lose its own cause
+                        raise
+                    raise reason from error
                 last = error
     raise of_impossible_value(found.observed) or ModelError(
         f"The model cannot be evaluated at any of {MAX_TRACES} draws from its prior: {failure_of(last, found.reached)}. Narrow "

@@ -24,6 +24,7 @@ from bnnzoo.core.program.statements import of_overwriting
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.types import Data
+from bnnzoo.engine.agreement import is_close
 from bnnzoo.engine.torch_private import ignore_slow_batching
 from bnnzoo.engine.value_and_grad import looped_value_and_grad, value_and_grad_of
 
@@ -154,7 +155,7 @@ def _evaluated_at_starts(
         evaluate = partial(Weighted.one_by_one, terms, data=data)
         about = evaluate(*asked)
     whole = data is density.data
-    if not (whole and _is_close(value[0], torch.add(*density.terms_of(known, first)).detach())):
+    if not (whole and is_close(value[0], torch.add(*density.terms_of(known, first)).detach().to(value.dtype))):
         _refuse_chance(*(_nodes(density, known, data, seed) for seed in TWO_SEEDS))
     ask_gradients(terms, known, starts[0], about, evaluate)
     return Evaluated(starts, value[1:], gradient[1:]) if whole and len(points) == 1 + len(starts) else None
@@ -182,10 +183,6 @@ def _look_elsewhere(density: LogDensity, known: Tensor) -> None:
             raise
         except Exception:  # it may fail there, which is no matter
             continue
-
-
-def _is_close(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs() <= torch.finfo(one.dtype).eps ** 0.5 * (1 + other.abs()))
 
 
 def is_small(data: Data) -> bool:

@@ -7,22 +7,24 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.engine.agreement import is_close
 from bnnzoo.engine.chunks import inner_graph
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.value_and_grad import single_value_and_grad
-from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits, ascent, begun
+from bnnzoo.inference.optimise.lbfgs import HISTORY, Evaluate, Limits, ascent, begun
 
-__all__ = ["Ascent", "SearchPoints", "Units", "climbed"]
-
-HISTORY = 10
+__all__ = ["MAX_STEPS", "Ascent", "SearchPoints", "Units", "climbed"]
 
 MIN_FITS = 30
 """Fits whose searches take as long in Python as compiling takes, about 2 s."""
 
-STEPS_TRIED, MAX_STEPS = 3, 200
-"""Steps after which native code must be where Python is, and the most that it takes."""
+MAX_STEPS = 200
+"""The most steps that a search takes: native code keeps the whole way."""
+
+STEPS_TRIED = 3
+"""Steps after which native code must be where Python is."""
 
 
 class Units(NamedTuple):
@@ -158,9 +160,8 @@ class _NativeAscents:
     def agrees(self, start: SearchPoints, data: Sequence[Any]) -> bool:
         """Tell whether the first steps from the first point lead where those of Python do."""
         given = self._given(start.z, Limits(STEPS_TRIED, 0.0), None, data)
-        share = torch.finfo(start.z.dtype).eps ** 0.5
         pairs = zip(self._runs(*start, *given), self._one(*(each[0] for each in start), *given), strict=True)
-        return all(torch.allclose(a[0], b, rtol=share, atol=share, equal_nan=True) for a, b in pairs)
+        return all(is_close(a[0], b) for a, b in pairs)
 
     def _given(self, z: Tensor, limits: Limits, units: Units | None, data: Sequence[Any]) -> list[Tensor]:
         """Return what all searches are given besides where they start."""

@@ -11,11 +11,14 @@ from torch.linalg import vector_norm
 
 from bnnzoo.engine.loops import is_written_down, while_loop
 
-__all__ = ["Evaluate", "LBFGSResult", "Limits", "Observe", "State", "ascent", "begun", "lbfgs"]
+__all__ = ["HISTORY", "Evaluate", "LBFGSResult", "Limits", "Observe", "State", "ascent", "begun", "lbfgs"]
 
 type Evaluate = Callable[..., tuple[Tensor, Tensor]]
 type Observe = Callable[[Tensor, Tensor, Tensor], Tensor | None]
 """Receives where rows are, ``theta[C, P]``, the gradient there, and which rows ``[C]`` a step moved; may say where to go next."""
+
+HISTORY = 10
+"""Pairs of differences kept, where nothing else is said."""
 
 SUFFICIENT_DECREASE = 1e-4
 MAX_HALVINGS = 30
@@ -172,7 +175,7 @@ def lbfgs(
     start: Tensor,
     max_steps: int,
     tolerance: float,
-    history: int = 10,
+    history: int = HISTORY,
     least_gain: float = 0.0,
     observe: Observe | None = None,
 ) -> LBFGSResult:

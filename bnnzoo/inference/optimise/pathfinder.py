@@ -11,7 +11,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.hessian import hessians_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.verdict.importance import log_joint_at
-from bnnzoo.inference.optimise.ascents import SearchPoints, climbed
+from bnnzoo.inference.optimise.ascents import MAX_STEPS, SearchPoints, climbed
 from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
 """Beyond which curvature is not computed: parameters, and parameters times observations."""
 
-LBFGS_STEPS, NEWTON_STEPS, TOLERANCE = 200, 30, 1e-7
+NEWTON_STEPS, TOLERANCE = 30, 1e-7
 NUM_CANDIDATES, NUM_DRAWS = 8, 64
 """Points of the way to the mode at which a Gaussian is tried, and draws of each."""
 
@@ -187,7 +187,7 @@ def _log_ratios(density: LogDensity, frames: Sequence[Frame]) -> Sequence[Tensor
 def _path(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Tensor:
     """Return some points ``[M, P]`` of the way from a start ``[P]`` uphill, and its end."""
     begin = SearchPoints(start[None], *evaluate(start[None], *density.data))
-    found = climbed(density, evaluate, begin, Limits(LBFGS_STEPS, TOLERANCE), keeps_way=True)
+    found = climbed(density, evaluate, begin, Limits(MAX_STEPS, TOLERANCE), keeps_way=True)
     way = found.way[0]
     places = torch.linspace(0, len(way) - 1, min(NUM_CANDIDATES, len(way))).round().long().unique()
     return torch.cat([way[places], found.end.z])

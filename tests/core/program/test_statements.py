@@ -163,3 +163,14 @@ def test_outcomes_of_different_numbers_of_classes_and_columns_share_a_tree() -> 
     assert tree["conditional"]["triple.mean"].dims[-1] == "output_id_triple"
     assert tree["posterior_predictive"]["triple"].dims[-1] == "output_id_triple"
     assert tree["observed_data"]["triple"].dims == ("obs_id", "output_id_triple")
+
+
+def test_an_error_that_is_not_explained_keeps_its_cause() -> None:
+    cause = ValueError("the file has no columns")
+
+    def model(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+        raise KeyError("dose") from cause
+
+    with pytest.raises(KeyError, match="dose") as caught:
+        build_density(model, torch.ones(3), torch.ones(3))
+    assert caught.value.__cause__ is cause
