@@ -15,10 +15,10 @@ from bnnzoo.inference.starts import Start
 
 __all__ = [
     "MAX_LOCKSTEP_CHAINS",
+    "AdaptiveSettings",
     "ChainSettings",
     "HamiltonianSettings",
     "LockstepSettings",
-    "SuperchainSettings",
     "even_groups",
     "goes_on",
     "refuse_single_parameter",
@@ -81,42 +81,42 @@ class ChainSettings(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuperchainSettings(ChainSettings):
-    """Settings of samplers of which many short chains may start at a few points.
+class AdaptiveSettings(ChainSettings):
+    """Settings of samplers that learn a mass matrix, and of which many short chains may start at a few points.
 
     Parameters
     ----------
+    mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
+        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
+        ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
+        network and with at most 256 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
     num_superchains : int, optional
         Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
         nested R-hat. Default: each chain has a start of its own.
     """
 
+    mass_matrix: MassMatrix = "auto"
     num_superchains: Annotated[int, Range(2)] | None = field(default=None, metadata=IF_GIVEN)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HamiltonianSettings(SuperchainSettings):
+class HamiltonianSettings(AdaptiveSettings):
     """Settings of samplers whose chains adapt one by one.
 
     Parameters
     ----------
     target_accept : float
         Mean acceptance probability to which the step size is tuned.
-    mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
-        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
-        ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
-        network and with at most 256 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = 32
 
     target_accept: Fraction = 0.8
-    mass_matrix: MassMatrix = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LockstepSettings(SuperchainSettings):
+class LockstepSettings(AdaptiveSettings):
     """Settings of samplers whose chains adapt together and accept or reject trajectories of the same length.
 
     Parameters
@@ -192,7 +192,7 @@ def refuse_uneven_superchains(settings: ChainSettings) -> None:
 
 def superchains_of(settings: ChainSettings) -> int | None:
     """Return the number of superchains, None where each chain has a start of its own."""
-    return settings.num_superchains if isinstance(settings, SuperchainSettings) else None
+    return settings.num_superchains if isinstance(settings, AdaptiveSettings) else None
 
 
 def goes_on(settings: ChainSettings) -> bool:

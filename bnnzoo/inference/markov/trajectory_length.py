@@ -7,11 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, applied
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 
 __all__ = ["Jump", "Length", "initial_length", "jump_of_spread", "squared_jump", "update_length"]
 
-type Jump = Callable[[Point, Point, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+type Units = Tensor | LowRank
+"""A matrix by which differences of positions are in units of the posterior."""
+
+type Jump = Callable[[Point, Point, Tensor, Tensor, Units], tuple[Tensor, Tensor]]
 
 LEARNING_RATE, JUMP_DISCOUNT, AVERAGE_DISCOUNT = 0.05, 0.9, 0.98
 LARGEST_JUMP = 3.0
@@ -43,24 +47,24 @@ def initial_length(length: float) -> Length:
     return Length(math.log(length), math.log(length), 0.0, 0.0)
 
 
-def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each chain's expected squared jump in units of ``scale[P]``, and its derivative by the time travelled, each ``[C]``.
+def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Units) -> tuple[Tensor, Tensor]:
+    """Return each chain's expected squared jump in units of the posterior, and its derivative by time travelled, each ``[C]``.
 
-    With ``d = (theta' - theta) / scale``, acceptance probability a and final velocity v these are ``a d.d`` and ``2 a d.v``
+    With ``d = units (theta' - theta)``, acceptance probability a and final velocity v these are ``a d.d`` and ``2 a d.v``
     (Pasarica and Gelman 2010).
     """
-    distance = (end.theta - start.theta) / scale
+    distance = applied(units, end.theta - start.theta)
     slope = _usable(2 * acceptance * (distance * end.momentum).sum(-1), acceptance)
     return _usable(acceptance * distance.square().sum(-1), acceptance), slope
 
 
-def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Units) -> tuple[Tensor, Tensor]:
     """Return each chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the time travelled, each ``[C]``.
 
-    With ``z = (theta - mean) / scale``, acceptance probability a and final velocity v these are ``a (|z'|^2 - |z|^2)^2 / 4`` and
+    With ``z = units (theta - mean)``, acceptance probability a and final velocity v these are ``a (|z'|^2 - |z|^2)^2 / 4`` and
     ``a (|z'|^2 - |z|^2) z'.v``: it measures how well the spread mixes, which is harder than the mean (Hoffman et al. 2021).
     """
-    old, new = (start.theta - mean) / scale, (end.theta - mean) / scale
+    old, new = (applied(units, each.theta - mean) for each in (start, end))
     change = new.square().sum(-1) - old.square().sum(-1)
     slope = _usable(acceptance * change * (new * end.momentum).sum(-1), acceptance)
     return _usable(0.25 * acceptance * change.square(), acceptance), slope

@@ -39,6 +39,9 @@ NUM_CANDIDATES, NUM_DRAWS = 8, 64
 CLOSE = 0.5
 """Standard deviation of log p - log q, in nats, at which a Gaussian needs no comparison with others."""
 
+NEXT_TO_NO_MASS = 10.0
+"""Nats by which the bound of a Gaussian is lower than the best one, both uncertain by two standard errors."""
+
 NEAR = 0.1
 """Standard deviations by which a search may miss a mode."""
 
@@ -70,17 +73,29 @@ def stacked(frames: Sequence[Frame]) -> Frame:
 
 
 class Way(NamedTuple):
-    """The best Gaussian on the way from a start, where the way ends, ``top[P]``, and the Gaussian there if it is a mode."""
+    """The best Gaussian on the way from a start, where the way ends, ``top[P]``, and the Gaussian there if it is a mode.
+
+    ``log_ratios`` are those of the best Gaussian; see :func:`log_ratios`.
+    """
 
     frame: Frame
     top: Tensor
-    mode: Frame | None = None
+    mode: Frame | None
+    log_ratios: Tensor
 
 
 def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
-    """Return the frames ``[C, ...]`` of :func:`ways_up`, None where that returns it."""
+    """Return the frames of :func:`ways_up`, without those around which there is next to no mass; None where that returns None.
+
+    In the throat of a funnel, where some ways end, the density is high and the evidence low.
+    """
     ways = ways_up(density, start)
-    return None if ways is None else stacked([way.frame for way in ways])
+    if ways is None:
+        return None
+    ratios = torch.stack([way.log_ratios for way in ways])
+    bounds, errors = ratios.mean(1), 2 * ratios.std(1) / NUM_DRAWS**0.5
+    kept = bounds + errors >= (bounds - errors).max() - NEXT_TO_NO_MASS
+    return stacked([way.frame for way, is_kept in zip(ways, kept.tolist(), strict=True) if is_kept])
 
 
 def ways_up(density: LogDensity, start: Tensor) -> list[Way] | None:
@@ -149,19 +164,19 @@ def _way(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Way | None:
     path = _path(density, evaluate, start)
     top, decrement, here = _newton(density, evaluate, path[-1])
     mode = None if here is None or not decrement < NEAR else here[0]
-    best, highest = None, -float("inf")
+    best, highest, known = None, -float("inf"), torch.empty(0)
     for places in (None, path.flip(0)):  # all others at once, if the mode does not do
         curvatures = [here] if places is None else _curvatures(density, places)
         frames = [found[0] for found in curvatures if found is not None]
         for frame, ratios in zip(frames, _log_ratios(density, frames), strict=True):
             bound = float(ratios.mean())
             if bound > highest or best is None:
-                best, highest = frame, bound
+                best, highest, known = frame, bound, ratios
             if float(ratios.std()) < CLOSE:
-                return Way(best, top, mode)
+                return Way(best, top, mode, known)
     if best is None or highest == -float("inf"):  # the density ends beside all of them
         return None
-    return Way(best, top, mode)
+    return Way(best, top, mode, known)
 
 
 def log_ratios(density: LogDensity, frame: Frame) -> Tensor:

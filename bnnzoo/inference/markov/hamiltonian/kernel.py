@@ -12,11 +12,14 @@ __all__ = [
     "LowRank",
     "Metric",
     "Phase",
+    "applied",
     "choose",
     "drift",
     "energy",
     "is_finite",
     "momentum_from",
+    "root_of",
+    "transposed",
     "transposed_root",
     "velocity",
 ]
@@ -70,20 +73,27 @@ class Phase(NamedTuple):
 
 def velocity(metric: Metric, momentum: Tensor) -> Tensor:
     """Return ``M^-1 momentum`` ``[P]``."""
-    return _apply(metric.inverse_mass, momentum)
+    return applied(metric.inverse_mass, momentum)
 
 
 def momentum_from(metric: Metric, noise: Tensor) -> Tensor:
     """Return a momentum ``[P]`` distributed as N(0, M), from standard normal ``noise[P]``."""
-    return _apply(metric.mass_sqrt, noise)
+    return applied(metric.mass_sqrt, noise)
 
 
 def transposed_root(metric: Metric, vector: Tensor) -> Tensor:
     """Return ``A^T vector`` ``[P]`` for ``A A^T = M``: a difference of draws, in units in which M is the identity."""
-    root = metric.mass_sqrt
-    if isinstance(root, LowRank):
-        return _apply(root._replace(left=root.right, right=root.left), vector)
-    return root * vector if root.ndim == 1 else root.mT @ vector
+    return applied(transposed(metric.mass_sqrt), vector)
+
+
+def root_of(metric: Metric) -> Tensor | LowRank:
+    """Return a matrix B with ``B B^T = M^-1``, which turns directions of unit length into those of the posterior."""
+    inverse = metric.inverse_mass
+    if isinstance(inverse, LowRank):
+        return inverse._replace(eigenvalues=inverse.eigenvalues.sqrt(), right=torch.ones_like(inverse.right))
+    if inverse.ndim == 1:
+        return inverse.sqrt()
+    return torch.linalg.cholesky(inverse)
 
 
 def energy(metric: Metric, phase: Phase) -> Tensor:
@@ -111,12 +121,23 @@ def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tens
     return phase.theta + step_size * velocity(metric, momentum), momentum
 
 
-def _apply(matrix: Tensor | LowRank, vector: Tensor) -> Tensor:
+def applied(matrix: Tensor | LowRank, vector: Tensor) -> Tensor:
+    """Return one chain's matrix times a vector ``[P]``, or times each row of ``[C, P]``."""
+    is_row = vector.ndim == 1
     if isinstance(matrix, LowRank):
         scaled = matrix.right * vector
         along = (matrix.eigenvalues - 1) * (scaled @ matrix.directions)
-        return matrix.left * (scaled + matrix.directions @ along)
-    return matrix * vector if matrix.ndim == 1 else matrix @ vector
+        return matrix.left * (scaled + (matrix.directions @ along if is_row else along @ matrix.directions.mT))
+    if matrix.ndim == 1:
+        return matrix * vector
+    return matrix @ vector if is_row else vector @ matrix.mT
+
+
+def transposed(matrix: Tensor | LowRank) -> Tensor | LowRank:
+    """Return the transpose of one chain's matrix."""
+    if isinstance(matrix, LowRank):
+        return matrix._replace(left=matrix.right, right=matrix.left)
+    return matrix if matrix.ndim == 1 else matrix.mT
 
 
 class Control(NamedTuple):

@@ -1,7 +1,7 @@
 """The two dynamics that move chains whose trajectories all take the same number of steps, written for one chain.
 
 Both take the splitting step: half a kick by the gradient, a drift along the momentum, half a kick. They differ only in the kick.
-Positions are measured in units of ``scale[P]``, the posterior's standard deviations as estimated so far.
+Positions are measured in units of the posterior as estimated so far: they move by ``B u``, where ``B B^T`` is its covariance.
 """
 
 import math
@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, applied, transposed
 
 __all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "choose", "drift", "is_finite"]
 
@@ -116,15 +118,18 @@ class Microcanonical:
         return 0.5 * math.pi * math.sqrt(num_params)
 
 
-def drift(dynamics: Dynamics, point: Point, scale: Tensor, time: Tensor) -> Point:
+def drift(dynamics: Dynamics, point: Point, root: Tensor | LowRank, time: Tensor) -> Point:
     """Return the point after half a kick and the whole drift of a step; its gradient is still that of the old position."""
-    momentum, work = dynamics.kick(point.momentum, scale * point.gradient, 0.5 * time)
-    return point._replace(theta=point.theta + time * scale * momentum, momentum=momentum, work=point.work + work)
+    momentum, work = dynamics.kick(point.momentum, applied(transposed(root), point.gradient), 0.5 * time)
+    theta = point.theta + time * applied(root, momentum)
+    return point._replace(theta=theta, momentum=momentum, work=point.work + work)
 
 
-def arrive(dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, scale: Tensor, time: Tensor) -> Point:
+def arrive(
+    dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, root: Tensor | LowRank, time: Tensor
+) -> Point:
     """Return the point after the other half of the kick, by the gradient at the new position."""
-    momentum, work = dynamics.kick(point.momentum, scale * gradient, 0.5 * time)
+    momentum, work = dynamics.kick(point.momentum, applied(transposed(root), gradient), 0.5 * time)
     return Point(point.theta, momentum, gradient, value, point.work + work)
 
 

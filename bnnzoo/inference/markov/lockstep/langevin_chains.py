@@ -12,7 +12,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM, Engine
-from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, SuperchainSettings
+from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, AdaptiveSettings
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
 from bnnzoo.inference.markov.lockstep.motions import Common, Langevin
 
@@ -35,7 +35,7 @@ DECOHERENCE = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
-class LangevinSettings(SuperchainSettings):
+class LangevinSettings(AdaptiveSettings):
     """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing.
 
     Parameters
@@ -162,10 +162,10 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         if place >= 0:
             tuning.history[:, place] = resting.drawn.theta[:, self._coordinates]
 
-    def _rescale(self, scale: Tensor, first: bool) -> None:
+    def _rescale(self, growth: float, first: bool) -> None:
         """Rescale the step size after the first window, and forget the energy errors of earlier steps."""
         if self.settings.step_size is None and first:
-            self.step_size *= float((self.scale / scale).max())
+            self.step_size *= growth
         self.tuning = self.tuning._replace(error=NO_ERROR_YET)
 
     def _stop_learning(self) -> None:

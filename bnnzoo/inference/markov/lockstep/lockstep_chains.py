@@ -1,18 +1,22 @@
-"""Chains in lockstep, which draw at the same time and learn step size and scales together."""
+"""Chains in lockstep, which draw at the same time and learn step size and mass matrix together."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
-from bnnzoo.inference.markov.adaptation import no_moments, observe, pooled_variances, window_ends
-from bnnzoo.inference.markov.chain_settings import ChainSettings, even_groups, typical_num_steps
+from bnnzoo.inference.markov.adaptation import window_ends
+from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, root_of, transposed
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import (
     NUM_STREAMS,
@@ -20,6 +24,8 @@ from bnnzoo.inference.markov.lockstep.lockstep_program import (
     at_rest,
 )
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
+from bnnzoo.inference.markov.lockstep.pooled_window import PooledWindow, start_of
+from bnnzoo.inference.markov.metrics import inverse_mass_of, mass_matrix_for, metric_of
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
 
@@ -30,7 +36,7 @@ INITIAL_STEP_SIZE = 0.1
 
 
 class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
-    """Chains that share step size and scales; a :class:`bnnzoo.inference.markov.protocols.Loop`.
+    """Chains that share step size and mass matrix; a :class:`bnnzoo.inference.markov.protocols.Loop`.
 
     A subclass says what they learn besides, in ``tuning``.
 
@@ -38,7 +44,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     ----------
     motion : Motion
     density : LogDensity
-    settings : ChainSettings
+    settings : AdaptiveSettings
     theta : Tensor
         Starting points ``[C, P]`` at which the density is finite.
     seed : int
@@ -48,14 +54,14 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     scale : Tensor [P], optional
         Units in which the chains start. Default: those of the model.
     adapted_draws : int, optional
-        Draws of warm-up over which scales are adapted. Default: all of them.
+        Draws of warm-up over which the mass matrix is adapted. Default: all of them.
 
     Attributes
     ----------
-    scale : Tensor [P]
+    metric : Metric
+        Of one chain, with a leading dimension: ``[1, ...]``.
     step_size : float
-    moments : Moments
-        Of the draws ``[C, P]`` of the current window.
+    window : PooledWindow
     """
 
     tuning: Tuning
@@ -64,7 +70,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self,
         motion: Motion,
         density: LogDensity,
-        settings: ChainSettings,
+        settings: AdaptiveSettings,
         theta: Tensor,
         seed: int,
         first_chain: int = 0,
@@ -77,8 +83,10 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
         self._ends = window_ends(self._num_warmup if adapted_draws is None else adapted_draws)
         self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), scale is not None
-        self.scale = torch.ones_like(theta[0]) if scale is None else scale.to(theta)
-        self.step_size, self.moments = settings.step_size or INITIAL_STEP_SIZE, no_moments(theta)
+        kind = mass_matrix_for(settings.mass_matrix, density)
+        self.step_size = settings.step_size or INITIAL_STEP_SIZE
+        self._adopt_metric(start_of(kind, theta, scale))
+        self.window = PooledWindow(kind, max((b - a for a, b in pairwise(self._ends)), default=0), theta)
         self.fleet = runner(
             LockstepProgram(motion),
             density_gradient(density),
@@ -104,24 +112,25 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     @property
     def tuned(self) -> dict[str, Tensor]:
-        """Step size ``[C]``, scales ``[C, P]`` and other numbers ``[C]``, which the chains have in common."""
-        numbers = {"step_size": self.step_size, **self._tuned_numbers()}
-        scale = self.scale.expand(self.num_chains, -1).clone()
-        return {name: scale.new_full((self.num_chains,), value) for name, value in numbers.items()} | {"scale": scale}
+        """Step size ``[C]``, other numbers ``[C]``, and the inverse mass of each chain as :func:`.inverse_mass_of` returns it."""
+        numbers, chains = {"step_size": self.step_size, **self._tuned_numbers()}, self.draws.new_zeros(self.num_chains)
+        numbers_of_all = {name: (chains + value).to(self.keys.device) for name, value in numbers.items()}
+        return numbers_of_all | self._of_all(inverse_mass_of(self.metric))
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Go on with what was learnt before."""
-        self.step_size, self.scale = float(tuning["step_size"][0]), tuning["scale"][0]
+        self.step_size = float(tuning["step_size"][0])
+        self._adopt_metric(metric_of({name: value[:1] for name, value in tuning.items()}))
         self._adopt_numbers({name: float(tuning[name][0]) for name in self._tuned_numbers()})
         self._tell()
 
     @abstractmethod
     def _tuned_numbers(self) -> dict[str, float]:
-        """Return what the chains learn besides step size and scales."""
+        """Return what the chains learn besides step size and mass matrix."""
 
     @abstractmethod
     def _adopt_numbers(self, numbers: Mapping[str, float]) -> None:
-        """Replace what the chains would learn besides step size and scales."""
+        """Replace what the chains would learn besides step size and mass matrix."""
 
     @abstractmethod
     def _common(self) -> Common:
@@ -132,8 +141,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         """Learn from a draw of warm-up."""
 
     @abstractmethod
-    def _rescale(self, scale: Tensor, first: bool) -> None:
-        """Adjust the tuning to new scales ``[P]``; the ``first`` replace the units of the model."""
+    def _rescale(self, growth: float, first: bool) -> None:
+        """Adjust the tuning to a new mass matrix, by which steps can grow by a factor; the ``first`` one is no start."""
 
     @abstractmethod
     def _stop_learning(self) -> None:
@@ -141,10 +150,9 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     def _shared(self, *, nu: float = 0.0, length: float = 0.0, steps: int) -> Common:
         """Return what the chains have in common; see :class:`bnnzoo.inference.markov.lockstep.motions.Common`."""
-        scale = self.scale.expand(self.num_chains, -1)
-        one = scale.new_ones(self.num_chains)
+        one = torch.ones_like(self.draws[:, 0, 0], device=self.keys.device)
         return Common(
-            scale=scale.clone(),
+            root=self._root,
             step_size=self.step_size * one,
             nu=nu * one,
             length=torch.full_like(one, length, dtype=torch.float64),
@@ -189,17 +197,31 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         until = torch.full_like(schedule.until, draws + 1 if draws < self._num_warmup else self._total)
         self._tell(schedule=schedule._replace(until=until))
 
+    def _adopt_metric(self, metric: Metric) -> None:
+        """Move under a mass matrix ``[1, ...]`` from now on."""
+        self.metric, self._root = metric, self._of_all(vmap(root_of)(metric))
+
+    @property
+    def units(self) -> Tensor | LowRank:
+        """The matrix by which differences of positions are in units of the posterior as estimated so far."""
+        found: Tensor | LowRank = transposed(pytree.tree_map(lambda value: value[0], self.metric.mass_sqrt))
+        return found
+
+    def _of_all(self, tree: Any) -> Any:
+        """Return what the chains have in common, ``[1, ...]``, for each of them."""
+        return pytree.tree_map(lambda value: value.expand(self.num_chains, *value.shape[1:]).clone(), tree)
+
     def _observe(self, draw: int) -> None:
-        """Add the latest draws to the moments of the window, if one is open."""
+        """Add the latest draws to the window, if one is open."""
         if self._ends and self._ends[0] <= draw < self._ends[-1]:
-            self.moments = observe(self.moments, self.fleet.resting.drawn.theta)
+            drawn = self.fleet.resting.drawn
+            self.window.observe(drawn.theta, drawn.gradient)
 
     def _close_window(self, draws: int) -> None:
-        """Adopt the scales estimated in the window that ends now, shrunk in units of those before, and forget the window."""
-        moments, unit = self.moments, self.scale
-        scale = unit * pooled_variances(moments._replace(second=moments.second / unit.square())).sqrt()
-        self._rescale(scale, first=draws == self._ends[1] and not self._scaled_from_start)
-        self.scale, self.moments = scale, no_moments(moments.mean)
+        """Adopt the mass matrix estimated in the window that ends now."""
+        metric, growth = self.window.close(self.metric)
+        self._adopt_metric(metric)
+        self._rescale(growth, first=draws == self._ends[1] and not self._scaled_from_start)
 
     def _statistic(self, name: str) -> Tensor:
         """Return a statistic ``[C]`` of the latest draws."""
@@ -207,12 +229,14 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         return found
 
     def _resumable(self) -> dict[str, Any]:
-        learnt = self.scale, self.step_size, self.moments, self.tuning
+        learnt = self.metric, self.step_size, self.window.resumable(), self.tuning
         return super()._resumable() | {"learnt": learnt}
 
     def _resume(self, found: Mapping[str, Any]) -> None:
         super()._resume(found)
-        self.scale, self.step_size, self.moments, self.tuning = found["learnt"]
+        metric, self.step_size, window, self.tuning = found["learnt"]
+        self._adopt_metric(metric)
+        self.window.resume(window)
 
 
 def groups_of_chains(settings: ChainSettings, num_chains: int) -> list[range]:

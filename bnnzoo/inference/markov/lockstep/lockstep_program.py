@@ -131,7 +131,7 @@ class LockstepProgram:
         point = moving.state.point
         if self.motion.noise_per_step:
             point = self.motion.turn(point, held.common.nu, _noise(held.key, moving.num_steps, point.theta))
-        moved = drift(self.motion.dynamics, point, held.common.scale, held.common.step_size)
+        moved = drift(self.motion.dynamics, point, held.common.root, held.common.step_size)
         return moved.theta, (), (moved, point.log_density)
 
     def step(
@@ -139,7 +139,7 @@ class LockstepProgram:
     ) -> LockstepMoving:
         """Complete the step."""
         (moved, before), common, squares = ahead, held.common, moving.state.squares
-        end = arrive(self.motion.dynamics, moved, value, gradient, common.scale, common.step_size)
+        end = arrive(self.motion.dynamics, moved, value, gradient, common.root, common.step_size)
         if self.motion.noise_per_step:
             squares = squares + (end.work - (end.log_density - before)).square()
         return moving._replace(state=LockstepState(end, squares), num_steps=moving.num_steps + 1)

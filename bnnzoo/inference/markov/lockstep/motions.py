@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD
+from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD, LowRank
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Point, choose, is_finite
 
 __all__ = [
@@ -31,8 +31,8 @@ class Common(NamedTuple):
 
     Attributes
     ----------
-    scale : Tensor [P]
-        Units of the parameters.
+    root : Tensor [P] or [P, P], or LowRank
+        A matrix B, where ``B B^T`` is the posterior's covariance as estimated so far.
     step_size, nu : Tensor []
         Step size, and strength of the noise of a step.
     length : Tensor []
@@ -43,7 +43,7 @@ class Common(NamedTuple):
         From (0, 1), in double precision: where the sequence of trajectory lengths begins.
     """
 
-    scale: Tensor
+    root: Tensor | LowRank
     step_size: Tensor
     nu: Tensor
     length: Tensor

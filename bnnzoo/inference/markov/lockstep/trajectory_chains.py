@@ -114,7 +114,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         (mean, tuner, length), start, end = self.tuning, resting.start, moving.state.point
         acceptance = self._statistic("acceptance_rate").to(end.theta.dtype)
         if self.settings.trajectory_length is None:
-            jumped, slope = self._jump(start, end, mean, acceptance, self.scale)
+            jumped, slope = self._jump(start, end, mean, acceptance, self.units)
             time = int(moving.num_steps[0] - resting.counters.begins[0]) * self.step_size
             # the interval of mean lengths over which to tune
             shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled(draw) else 0.0
@@ -147,9 +147,9 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         self.tuning = TrajectoryTuning(mean, tuner, length)
         self._observe(draw)
 
-    def _rescale(self, scale: Tensor, first: bool) -> None:
+    def _rescale(self, growth: float, first: bool) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""
-        tuner = retuned_step_size(self.tuning.tuner, (self.scale / scale).max(), first)
+        tuner = retuned_step_size(self.tuning.tuner, self.draws.new_tensor(growth), first)
         self.step_size, self.tuning = float(tuner.log_step.exp()), self.tuning._replace(tuner=tuner)
         if first and self.settings.trajectory_length is None:  # lengths in the old units carry little information
             length = initial_length(self.dynamics.quarter_period(self.num_params))
