@@ -14,6 +14,7 @@ __all__ = [
     "CAUTION",
     "DIVERGED",
     "NEAR",
+    "START_BUFFER",
     "Adaptation",
     "Moments",
     "StepSize",

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,10 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
-from bnnzoo.inference.markov.adaptation import window_ends
+from bnnzoo.inference.markov.adaptation import START_BUFFER
 from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import windows_for
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, root_of, transposed
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import (
@@ -81,12 +81,13 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self.motion, self.stats_names, self.num_params = motion, motion.stats_names, theta.shape[1]
         chains = range(first_chain, first_chain + len(theta))
         super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
-        self._ends = window_ends(self._num_warmup if adapted_draws is None else adapted_draws)
         self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), scale is not None
         kind = mass_matrix_for(settings.mass_matrix, density)
+        ends = windows_for(kind, self._num_warmup if adapted_draws is None else adapted_draws)
+        self.window, self._ends, self._skipped = PooledWindow(kind, ends, theta), ends, 0
+        self._known_at = next((end for end in ends[1:] if end > START_BUFFER), ends[-1] if ends else 0)
         self.step_size = settings.step_size or INITIAL_STEP_SIZE
         self._adopt_metric(start_of(kind, theta, scale))
-        self.window = PooledWindow(kind, max((b - a for a, b in pairwise(self._ends)), default=0), theta)
         self.fleet = runner(
             LockstepProgram(motion),
             density_gradient(density),
@@ -113,7 +114,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     @property
     def tuned(self) -> dict[str, Tensor]:
         """Step size ``[C]``, other numbers ``[C]``, and the inverse mass of each chain as :func:`.inverse_mass_of` returns it."""
-        numbers, chains = {"step_size": self.step_size, **self._tuned_numbers()}, self.draws.new_zeros(self.num_chains)
+        numbers = {"step_size": self.step_size, "num_warmup": self._num_warmup - self._skipped, **self._tuned_numbers()}
+        chains = self.draws.new_zeros(self.num_chains)
         numbers_of_all = {name: (chains + value).to(self.keys.device) for name, value in numbers.items()}
         return numbers_of_all | self._of_all(inverse_mass_of(self.metric))
 
@@ -190,12 +192,13 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         if draws > self._num_warmup or self._num_warmup == 0:
             return
         self._learn(draws - 1)
-        if draws in self._ends[1:]:
-            self._close_window(draws)
+        if draws in self._ends[1:] and self._close_window(draws):
+            self._skipped, draws = self._ends[-1] - draws, self._ends[-1]
         if draws == self._num_warmup:
             self._stop_learning()
         until = torch.full_like(schedule.until, draws + 1 if draws < self._num_warmup else self._total)
-        self._tell(schedule=schedule._replace(until=until))
+        counters = counters._replace(draws=torch.full_like(counters.draws, draws))
+        self._tell(schedule=schedule._replace(until=until), counters=counters)
 
     def _adopt_metric(self, metric: Metric) -> None:
         """Move under a mass matrix ``[1, ...]`` from now on."""
@@ -215,13 +218,16 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         """Add the latest draws to the window, if one is open."""
         if self._ends and self._ends[0] <= draw < self._ends[-1]:
             drawn = self.fleet.resting.drawn
-            self.window.observe(drawn.theta, drawn.gradient)
+            self.window.observe(drawn.theta, drawn.gradient, drawn.log_density)
 
-    def _close_window(self, draws: int) -> None:
-        """Adopt the mass matrix estimated in the window that ends now."""
-        metric, growth = self.window.close(self.metric)
-        self._adopt_metric(metric)
-        self._rescale(growth, first=draws == self._ends[1] and not self._scaled_from_start)
+    def _close_window(self, draws: int) -> bool:
+        """Adopt the mass matrix estimated in the window that ends now, and return whether chains have learnt what they need."""
+        found = self.window.close(self.metric, draws)
+        if found is not None:
+            self._adopt_metric(found.metric)
+        first = draws == self._known_at and not self._scaled_from_start
+        self._rescale(1.0 if found is None else found.growth, first)
+        return found is not None and found.has_converged
 
     def _statistic(self, name: str) -> Tensor:
         """Return a statistic ``[C]`` of the latest draws."""
@@ -229,12 +235,12 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         return found
 
     def _resumable(self) -> dict[str, Any]:
-        learnt = self.metric, self.step_size, self.window.resumable(), self.tuning
+        learnt = self.metric, self.step_size, self._skipped, self.window.resumable(), self.tuning
         return super()._resumable() | {"learnt": learnt}
 
     def _resume(self, found: Mapping[str, Any]) -> None:
         super()._resume(found)
-        metric, self.step_size, window, self.tuning = found["learnt"]
+        metric, self.step_size, self._skipped, window, self.tuning = found["learnt"]
         self._adopt_metric(metric)
         self.window.resume(window)
 

@@ -11,8 +11,10 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference.markov.adaptation import (
+    NEAR,
     StepSize,
     initial_step_size,
+    restart_step_size,
     retuned_step_size,
     search_step_size,
     settle_step_size,
@@ -101,7 +103,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
 
     def _scaled(self, draw: int) -> bool:
         """Tell whether positions are measured in units of estimated scales at a draw."""
-        return self._scaled_from_start or (bool(self._ends) and draw >= self._ends[1])
+        return self._scaled_from_start or (bool(self._ends) and draw >= self._known_at)
 
     def _max_steps(self, draw: int) -> int:
         """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
@@ -149,7 +151,11 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
 
     def _rescale(self, growth: float, first: bool) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""
-        tuner = retuned_step_size(self.tuning.tuner, self.draws.new_tensor(growth), first)
+        tuner, change = self.tuning.tuner, self.tuning.tuner.log_step.new_tensor(growth)
+        if self.window.mass_matrix == "diagonal":
+            tuner = retuned_step_size(tuner, change, first)
+        else:
+            tuner = restart_step_size(tuner, change, NEAR)
         self.step_size, self.tuning = float(tuner.log_step.exp()), self.tuning._replace(tuner=tuner)
         if first and self.settings.trajectory_length is None:  # lengths in the old units carry little information
             length = initial_length(self.dynamics.quarter_period(self.num_params))
