@@ -39,8 +39,9 @@ NUM_CANDIDATES, NUM_DRAWS = 8, 64
 CLOSE = 0.5
 """Standard deviation of log p - log q, in nats, at which a Gaussian needs no comparison with others."""
 
-NEXT_TO_NO_MASS = 10.0
-"""Nats by which the bound of a Gaussian is lower than the best one, both uncertain by two standard errors."""
+NEXT_TO_NO_MASS, UNSTEADY = 3.0, 10.0
+"""Nats by which the bound of a Gaussian is below the best one, each uncertain by two standard errors; and how many times the
+best one's a standard error may be: one of thousands of nats is rounding."""
 
 NEAR = 0.1
 """Standard deviations by which a search may miss a mode."""
@@ -87,14 +88,17 @@ class Way(NamedTuple):
 def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
     """Return the frames of :func:`ways_up`, without those around which there is next to no mass; None where that returns None.
 
-    In the throat of a funnel, where some ways end, the density is high and the evidence low.
+    In the throat of a funnel, where some ways end, the density is high and the evidence low: one chain that started there would
+    force its short steps on all in lockstep.
     """
     ways = ways_up(density, start)
     if ways is None:
         return None
     ratios = torch.stack([way.log_ratios for way in ways])
     bounds, errors = ratios.mean(1), 2 * ratios.std(1) / NUM_DRAWS**0.5
-    kept = bounds + errors >= (bounds - errors).max() - NEXT_TO_NO_MASS
+    best = int((bounds - errors).argmax())
+    kept = bounds + errors >= bounds[best] - errors[best] - NEXT_TO_NO_MASS
+    kept &= errors <= UNSTEADY * (1 + errors[best])
     return stacked([way.frame for way, is_kept in zip(ways, kept.tolist(), strict=True) if is_kept])
 
 

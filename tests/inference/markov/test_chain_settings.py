@@ -18,9 +18,10 @@ SHARED = {
     "num_draws": 1000,
     "step_size": None,
     "init": None,
+    "mass_matrix": "auto",
     "num_superchains": None,
 }
-HAMILTONIAN = SHARED | {"num_groups": None, "target_accept": 0.8, "mass_matrix": "auto"}
+HAMILTONIAN = SHARED | {"num_groups": None, "target_accept": 0.8}
 LOCKSTEP = SHARED | {"num_groups": 1, "target_accept": 0.7, "trajectory_length": None, "max_steps": 1000}
 DEFAULTS: dict[Any, dict[str, Any]] = {
     NUTS: HAMILTONIAN | {"max_tree_depth": 10},

@@ -28,7 +28,7 @@ def test_the_slope_is_the_derivative_by_time(jump: Jump) -> None:
 
     def measured(time: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         end = at(begin + time * SCALE * velocity, velocity)
-        return jump(at(begin, velocity), end, MEAN, acceptance, SCALE)
+        return jump(at(begin, velocity), end, MEAN, acceptance, 1 / SCALE)
 
     time = torch.tensor(1.3)
     derivative = torch.func.grad(lambda t: measured(t)[0])(time)
@@ -38,7 +38,7 @@ def test_the_slope_is_the_derivative_by_time(jump: Jump) -> None:
 @pytest.mark.parametrize("jump", [squared_jump, jump_of_spread])
 def test_a_divergent_trajectory_counts_as_none(jump: Jump) -> None:
     begin, end = at(torch.zeros(3), torch.ones(3)), at(torch.full((3,), torch.inf), torch.ones(3))
-    jumped, slope = jump(begin, end, MEAN, torch.tensor(0.0), SCALE)
+    jumped, slope = jump(begin, end, MEAN, torch.tensor(0.0), 1 / SCALE)
     assert float(jumped) == 0.0 and float(slope) == 0.0
 
 

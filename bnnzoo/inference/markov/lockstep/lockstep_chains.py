@@ -152,7 +152,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     def _shared(self, *, nu: float = 0.0, length: float = 0.0, steps: int) -> Common:
         """Return what the chains have in common; see :class:`bnnzoo.inference.markov.lockstep.motions.Common`."""
-        one = torch.ones_like(self.draws[:, 0, 0], device=self.keys.device)
+        one = self.draws.new_ones(self.num_chains).to(self.keys.device)
         return Common(
             root=self._root,
             step_size=self.step_size * one,

@@ -80,17 +80,14 @@ class PooledWindow:
         if bool(on_the_way.all()):
             return None
         theta, slopes = draws[~on_the_way], finite_gradients(gradients[~on_the_way])
-        rows = (_pooled(each) for each in (theta / unit, slopes * unit))
-        estimate, is_gaussian = metrics_from(*rows, self.mass_matrix)
+        estimate, is_gaussian = metrics_from(_pooled(theta / unit), _pooled(slopes * unit), self.mass_matrix)
         found = _in_units(estimate, unit)
         growth = growth_of_step(old, found, _pooled(slopes))
         has_time = FEWEST_DRAWS <= end < self.ends[-1] and new < draws.shape[1] and not bool(on_the_way.any())
         if self.mass_matrix in OF_DRAWS_ALONE or not has_time or not bool(is_gaussian.all()):
             return Estimate(found, float(growth))
-        of_each = (pytree.tree_map(lambda value: value.expand(len(theta), *value.shape[1:]), m) for m in (old, found))
-        return Estimate(
-            found, float(growth), bool(has_converged(*of_each, theta, growth.expand(len(theta)), new).all())
-        )
+        olds, founds, growths = (_of_each(tree, len(theta)) for tree in (old, found, growth))
+        return Estimate(found, float(growth), bool(has_converged(olds, founds, theta, growths, new).all()))
 
     def resumable(self) -> tuple[Any, ...]:
         """Return what a checkpoint needs."""
@@ -114,6 +111,11 @@ def start_of(mass_matrix: MassMatrix, theta: Tensor, scale: Tensor | None) -> Me
     """Return the mass matrix ``[1, ...]`` with which chains at ``theta[C, P]`` start: the identity in units of ``scale[P]``."""
     metric = identity_metric(theta[:1], mass_matrix)
     return metric if scale is None else _in_units(metric, scale.to(theta))
+
+
+def _of_each(tree: Any, number: int) -> Any:
+    """Return what chains have in common, ``[1, ...]``, for each of them."""
+    return pytree.tree_map(lambda value: value.expand(number, *value.shape[1:]), tree)
 
 
 def _pooled(values: Tensor) -> Tensor:

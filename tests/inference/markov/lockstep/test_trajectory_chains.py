@@ -71,7 +71,7 @@ def test_numbers_of_steps_are_uniform_up_to_twice_the_mean() -> None:
 
 
 def test_a_chain_that_accepts_no_step_however_short_ends_the_fit_with_a_sentence() -> None:
-    settings = LockstepSettings(num_warmup=150, num_draws=0)
+    settings = LockstepSettings(num_warmup=150, num_draws=0, mass_matrix="diagonal")
     density = build_density(model, dtype=torch.float32)
     chains = TrajectoryChains(
         Microcanonical(), squared_jump, density, settings, torch.zeros(4, 30, dtype=torch.float32), seed=0
