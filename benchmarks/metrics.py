@@ -1,8 +1,8 @@
-"""Mass matrices of NUTS on posteriors of posteriordb: effective draws a gradient, with and without those of warm-up.
+"""Mass matrices of a sampler on posteriors of posteriordb: effective draws a gradient, with and without those of warm-up.
 
-Run: python -m benchmarks.metrics [seeds] [posterior ...]      (needs posteriordb's data below BNNZOO_DATA)
+Run: python -m benchmarks.metrics NUTS|MAMS|ChEESHMC|MCLMC [seeds] [posterior ...]   (needs posteriordb's data below BNNZOO_DATA)
 
-Default settings but for ``mass_matrix``: four chains of 1,000 draws of warm-up and 1,000 kept, double precision. Effective draws
+Default settings but for ``mass_matrix``: warm-up of at most 1,000 draws and 1,000 kept, double precision. Effective draws
 are the minimum of bulk and tail over the scalars that posteriordb names; gradients are leapfrog steps, whatever the load of the
 machine. Means are held against those of posteriordb's reference draws.
 """
@@ -10,6 +10,7 @@ machine. Means are held against those of posteriordb's reference draws.
 import statistics
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import arviz as az
@@ -21,19 +22,20 @@ from benchmarks.pairs import write
 from benchmarks.posteriordb import POSTERIORS, file_of, moments_of
 from benchmarks.warm_up import longest_stay, scalars
 
-KINDS = ("diagonal", "auto", "low_rank", "fisher")
+KINDS = {"NUTS": ("diagonal", "auto", "low_rank", "fisher")}
+"""Of other samplers the first two."""
 SLOW = ("arma-arma11", "hmm_example-hmm_example", "hudson_lynx_hare-lotka_volterra")
 """Posteriors with loops over time, which are measured when they are asked for."""
 
 
-def measured(name: str, kind: Any, seed: int) -> dict[str, float]:
+def measured(sampler: str, name: str, kind: Any, seed: int) -> dict[str, float]:
     """Sample a posterior, and return what a row of the table needs."""
     textbook, expected = POSTERIORS[name], moments_of(name)
     raw = {key: np.asarray(value, float) for key, value in file_of(f"data/{textbook.data}.json").items()}
     data = [torch.from_numpy(np.asarray(value)) for value in textbook.arguments(raw)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        method = bz.NUTS(mass_matrix=kind)
+        method = getattr(bz, sampler)(mass_matrix=kind)
         posterior = bz.fit(textbook.model, method, *data, seed=seed, dtype=torch.float64, progress=False)
     tree = bz.to_datatree(posterior)["posterior"]
     found = scalars({str(site): tree[site].values for site in tree.data_vars})
@@ -51,22 +53,23 @@ def measured(name: str, kind: Any, seed: int) -> dict[str, float]:
     }
 
 
-def ratios(rows: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+def ratios(kinds: Sequence[str], rows: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
     """Return medians over posteriors of effective draws a gradient, relative to the diagonal."""
     return {
         kind: {
             what: statistics.median(row[kind][what] / row["diagonal"][what] for row in rows.values())
             for what in ("per_1000_gradients", "with_warm_up")
         }
-        for kind in KINDS
+        for kind in kinds
     }
 
 
-def main(seeds: int, names: list[str]) -> None:
+def main(sampler: str, seeds: int, names: list[str]) -> None:
     """Measure every kind of mass matrix on every posterior, and write what was found."""
+    kinds = KINDS.get(sampler, KINDS["NUTS"][:2])
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for name in names or [each for each in POSTERIORS if each not in SLOW]:
-        runs = {kind: [measured(name, kind, seed) for seed in range(seeds)] for kind in KINDS}
+        runs = {kind: [measured(sampler, name, kind, seed) for seed in range(seeds)] for kind in kinds}
         rows[name] = {
             kind: {
                 "per_1000_gradients": statistics.median(1e3 * run["ess"] / run["gradients"] for run in found),
@@ -78,9 +81,9 @@ def main(seeds: int, names: list[str]) -> None:
         }
         for kind, row in rows[name].items():
             print(name, kind, {key: round(value, 3) for key, value in row.items()}, flush=True)
-        write("metrics", {"seeds": seeds, "ratios": ratios(rows), "posteriors": rows})
-    print("median over posteriors, relative to the diagonal:", ratios(rows))
+        write(f"metrics_{sampler}", {"seeds": seeds, "ratios": ratios(kinds, rows), "posteriors": rows})
+    print("median over posteriors, relative to the diagonal:", ratios(kinds, rows))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else 3, sys.argv[2:])
+    main(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else 3, sys.argv[3:])

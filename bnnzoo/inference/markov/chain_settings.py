@@ -43,7 +43,7 @@ class ChainSettings(Declared):
     num_chains : int
         Number of chains.
     num_warmup : int
-        Draws of each chain during adaptation, which are not kept. Chains of `HMC` and `NUTS` may have converged with fewer.
+        Draws of each chain during adaptation, which are not kept. Chains may have converged with fewer.
     num_draws : int
         Draws of each chain after it.
     step_size : float, optional

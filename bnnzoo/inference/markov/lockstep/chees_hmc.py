@@ -20,9 +20,9 @@ __all__ = ["ChEESHMC"]
 class ChEESHMC(LockstepSettings):
     """Hamiltonian Monte Carlo that tunes its trajectory length on all chains together: for many chains, and for GPUs.
 
-    All chains take trajectories of the same number of steps, so none waits for another and nothing branches. Step size, scales
-    and trajectory length are tuned during warm-up on all chains of a group. The length maximises the expected change of the
-    squared distance from the mean (the ChEES criterion) per gradient evaluation.
+    All chains take trajectories of the same number of steps, so none waits for another and nothing branches. Step size, mass
+    matrix and trajectory length are tuned during warm-up on all chains of a group. The length maximises the expected change of
+    the squared distance from the mean (the ChEES criterion) per gradient evaluation.
 
     Parameters
     ----------

@@ -20,13 +20,13 @@ class MAMS(LockstepSettings):
     """Metropolis-adjusted microcanonical sampler: exact, with fewer gradients per effective draw.
 
     A chain moves at constant speed; the gradient only changes its direction. All chains take trajectories of the same number of
-    steps. Step size, scales and trajectory length are tuned during warm-up on all chains of a group.
+    steps. Step size, mass matrix and trajectory length are tuned during warm-up on all chains of a group.
 
     Parameters
     ----------
     num_warmup : int
-        Draws of each chain during adaptation, which are not kept. A network needs 200 or more: scales are tuned first, the
-        trajectory length after them.
+        Draws of each chain during adaptation, which are not kept. Chains may have converged with fewer. A network needs 200 or
+        more: scales are tuned first, the trajectory length after them.
     trajectory_length : float, optional
         Mean distance travelled between draws, in units of the posterior's standard deviation; its natural scale is the square
         root of the number of parameters. Default: tuned to the largest expected squared jump per gradient.

@@ -20,7 +20,7 @@ class MCLMC(LangevinSettings):
 
     No step is rejected for its energy error: the step size is tuned so that the energy changes little, which bounds the bias. A
     chain that comes to a point at which the log density cannot be computed returns to its last draw, which is then marked
-    ``diverging``. Use :class:`bnnzoo.MAMS` where a bias of a few percent of a posterior sd matters. Step size, scales and
+    ``diverging``. Use :class:`bnnzoo.MAMS` where a bias of a few percent of a posterior sd matters. Step size, mass matrix and
     decoherence length are tuned during warm-up on all chains of a group.
 
     Parameters
