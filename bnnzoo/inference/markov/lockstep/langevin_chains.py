@@ -164,7 +164,7 @@ class LangevinChains(LockstepChains[LangevinTuning]):
 
     def _rescale(self, growth: float, first: bool) -> None:
         """Rescale the step size, of scales alone after the first window, and forget the energy errors of earlier steps."""
-        if self.settings.step_size is None and (first or self.window.mass_matrix != "diagonal"):
+        if self.settings.step_size is None and (first or self.shared.mass_matrix != "diagonal"):
             self.step_size *= growth
         self.tuning = self.tuning._replace(error=NO_ERROR_YET)
 

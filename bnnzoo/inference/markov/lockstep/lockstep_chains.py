@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
-from bnnzoo.inference.markov.adaptation import START_BUFFER
 from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.density_gradient import density_gradient
-from bnnzoo.inference.markov.hamiltonian.adaptation_windows import windows_for
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, root_of, transposed
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import (
     NUM_STREAMS,
@@ -24,7 +19,7 @@ from bnnzoo.inference.markov.lockstep.lockstep_program import (
     at_rest,
 )
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
-from bnnzoo.inference.markov.lockstep.pooled_window import PooledWindow, start_of
+from bnnzoo.inference.markov.lockstep.shared_metric import SharedMetric, of_all
 from bnnzoo.inference.markov.metrics import inverse_mass_of, mass_matrix_for, metric_of
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
@@ -58,10 +53,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     Attributes
     ----------
-    metric : Metric
-        Of one chain, with a leading dimension: ``[1, ...]``.
     step_size : float
-    window : PooledWindow
+    shared : SharedMetric
     """
 
     tuning: Tuning
@@ -83,11 +76,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
         self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), scale is not None
         kind = mass_matrix_for(settings.mass_matrix, density)
-        ends = windows_for(kind, self._num_warmup if adapted_draws is None else adapted_draws)
-        self.window, self._ends, self._skipped = PooledWindow(kind, ends, theta), ends, 0
-        self._known_at = next((end for end in ends[1:] if end > START_BUFFER), ends[-1] if ends else 0)
-        self.step_size = settings.step_size or INITIAL_STEP_SIZE
-        self._adopt_metric(start_of(kind, theta, scale))
+        self.shared = SharedMetric(kind, self._num_warmup if adapted_draws is None else adapted_draws, theta, scale)
+        self.step_size, self._skipped = settings.step_size or INITIAL_STEP_SIZE, 0
         self.fleet = runner(
             LockstepProgram(motion),
             density_gradient(density),
@@ -117,12 +107,12 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         numbers = {"step_size": self.step_size, "num_warmup": self._num_warmup - self._skipped, **self._tuned_numbers()}
         chains = self.draws.new_zeros(self.num_chains)
         numbers_of_all = {name: (chains + value).to(self.keys.device) for name, value in numbers.items()}
-        return numbers_of_all | self._of_all(inverse_mass_of(self.metric))
+        return numbers_of_all | of_all(inverse_mass_of(self.shared.metric), self.num_chains)
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Go on with what was learnt before."""
         self.step_size = float(tuning["step_size"][0])
-        self._adopt_metric(metric_of({name: value[:1] for name, value in tuning.items()}))
+        self.shared.metric = metric_of({name: value[:1] for name, value in tuning.items()})
         self._adopt_numbers({name: float(tuning[name][0]) for name in self._tuned_numbers()})
         self._tell()
 
@@ -154,7 +144,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         """Return what the chains have in common; see :class:`bnnzoo.inference.markov.lockstep.motions.Common`."""
         one = self.draws.new_ones(self.num_chains).to(self.keys.device)
         return Common(
-            root=self._root,
+            root=self.shared.root,
             step_size=self.step_size * one,
             nu=nu * one,
             length=torch.full_like(one, length, dtype=torch.float64),
@@ -192,42 +182,21 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         if draws > self._num_warmup or self._num_warmup == 0:
             return
         self._learn(draws - 1)
-        if draws in self._ends[1:] and self._close_window(draws):
-            self._skipped, draws = self._ends[-1] - draws, self._ends[-1]
+        if draws in self.shared.ends[1:]:
+            change, last = self.shared.close(draws), self.shared.ends[-1]
+            self._rescale(change.growth, first=draws == self.shared.known_at and not self._scaled_from_start)
+            if change.has_converged:
+                self._skipped, draws = last - draws, last
         if draws == self._num_warmup:
             self._stop_learning()
         until = torch.full_like(schedule.until, draws + 1 if draws < self._num_warmup else self._total)
         counters = counters._replace(draws=torch.full_like(counters.draws, draws))
         self._tell(schedule=schedule._replace(until=until), counters=counters)
 
-    def _adopt_metric(self, metric: Metric) -> None:
-        """Move under a mass matrix ``[1, ...]`` from now on."""
-        self.metric, self._root = metric, self._of_all(vmap(root_of)(metric))
-
-    @property
-    def units(self) -> Tensor | LowRank:
-        """The matrix by which differences of positions are in units of the posterior as estimated so far."""
-        found: Tensor | LowRank = transposed(pytree.tree_map(lambda value: value[0], self.metric.mass_sqrt))
-        return found
-
-    def _of_all(self, tree: Any) -> Any:
-        """Return what the chains have in common, ``[1, ...]``, for each of them."""
-        return pytree.tree_map(lambda value: value.expand(self.num_chains, *value.shape[1:]).clone(), tree)
-
     def _observe(self, draw: int) -> None:
-        """Add the latest draws to the window, if one is open."""
-        if self._ends and self._ends[0] <= draw < self._ends[-1]:
-            drawn = self.fleet.resting.drawn
-            self.window.observe(drawn.theta, drawn.gradient, drawn.log_density)
-
-    def _close_window(self, draws: int) -> bool:
-        """Adopt the mass matrix estimated in the window that ends now, and return whether chains have learnt what they need."""
-        found = self.window.close(self.metric, draws)
-        if found is not None:
-            self._adopt_metric(found.metric)
-        first = draws == self._known_at and not self._scaled_from_start
-        self._rescale(1.0 if found is None else found.growth, first)
-        return found is not None and found.has_converged
+        """Let the mass matrix learn from the latest draws."""
+        drawn = self.fleet.resting.drawn
+        self.shared.observe(draw, drawn.theta, drawn.gradient, drawn.log_density)
 
     def _statistic(self, name: str) -> Tensor:
         """Return a statistic ``[C]`` of the latest draws."""
@@ -235,14 +204,13 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         return found
 
     def _resumable(self) -> dict[str, Any]:
-        learnt = self.metric, self.step_size, self._skipped, self.window.resumable(), self.tuning
+        learnt = self.step_size, self._skipped, self.shared.resumable(), self.tuning
         return super()._resumable() | {"learnt": learnt}
 
     def _resume(self, found: Mapping[str, Any]) -> None:
         super()._resume(found)
-        metric, self.step_size, self._skipped, window, self.tuning = found["learnt"]
-        self._adopt_metric(metric)
-        self.window.resume(window)
+        self.step_size, self._skipped, shared, self.tuning = found["learnt"]
+        self.shared.resume(shared)
 
 
 def groups_of_chains(settings: ChainSettings, num_chains: int) -> list[range]:

@@ -103,11 +103,11 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
 
     def _scaled(self, draw: int) -> bool:
         """Tell whether positions are measured in units of estimated scales at a draw."""
-        return self._scaled_from_start or (bool(self._ends) and draw >= self._known_at)
+        return self._scaled_from_start or (bool(self.shared.ends) and draw >= self.shared.known_at)
 
     def _max_steps(self, draw: int) -> int:
         """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
-        known = self._scaled(draw) or not self._ends or self.settings.trajectory_length is not None
+        known = self._scaled(draw) or not self.shared.ends or self.settings.trajectory_length is not None
         return self.settings.max_steps if known else min(self.settings.max_steps, EARLY_MAX_STEPS)
 
     def _learn(self, draw: int) -> None:
@@ -116,7 +116,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         (mean, tuner, length), start, end = self.tuning, resting.start, moving.state.point
         acceptance = self._statistic("acceptance_rate").to(end.theta.dtype)
         if self.settings.trajectory_length is None:
-            jumped, slope = self._jump(start, end, mean, acceptance, self.units)
+            jumped, slope = self._jump(start, end, mean, acceptance, self.shared.units)
             time = int(moving.num_steps[0] - resting.counters.begins[0]) * self.step_size
             # the interval of mean lengths over which to tune
             shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled(draw) else 0.0
@@ -129,7 +129,9 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
             )
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
         # the draw at which the average of the step size settles; a short warm-up ends before it
-        settles = draw >= max(settling_from(self._num_warmup, fewest=0), max(self._ends, default=0) + FEWEST_AVERAGED)
+        settles = draw >= max(
+            settling_from(self._num_warmup, fewest=0), max(self.shared.ends, default=0) + FEWEST_AVERAGED
+        )
         target = self.settings.target_accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
         tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
@@ -152,7 +154,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
     def _rescale(self, growth: float, first: bool) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""
         tuner, change = self.tuning.tuner, self.tuning.tuner.log_step.new_tensor(growth)
-        if self.window.mass_matrix == "diagonal":
+        if self.shared.mass_matrix == "diagonal":
             tuner = retuned_step_size(tuner, change, first)
         else:
             tuner = restart_step_size(tuner, change, NEAR)

@@ -1,0 +1,163 @@
+"""The mass matrix that chains in lockstep share, and the windows of warm-up in which it is estimated from the draws of all."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.engine import pytree
+from bnnzoo.inference.markov.adaptation import START_BUFFER, no_moments, observe, pooled_variances
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import FEWEST_DRAWS, OF_DRAWS_ALONE, windows_for
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, root_of, transposed
+from bnnzoo.inference.markov.metrics import (
+    MassMatrix,
+    drifts,
+    finite_gradients,
+    growth_of_step,
+    has_converged,
+    identity_metric,
+    inverse_mass_of,
+    metric_of,
+    metrics_from,
+)
+
+__all__ = ["Change", "SharedMetric", "of_all"]
+
+
+class Change(NamedTuple):
+    """By what factor steps can grow under a new mass matrix, and whether more warm-up would change little."""
+
+    growth: float = 1.0
+    has_converged: bool = False
+
+
+class SharedMetric:
+    """A mass matrix, and draws of chains ``[C]`` in the open window and the one before it, gradients and log densities there.
+
+    Where variances are all that is estimated, moments of the draws in the open window take their place. Differences between
+    chains are left out: the posterior of a network has many equivalent modes, and scales that spanned them would be far too wide
+    for any one mode.
+
+    Parameters
+    ----------
+    mass_matrix : MassMatrix
+    num_draws : int
+        Draws of warm-up over which it is adapted.
+    theta : Tensor
+        Starting points ``[C, P]``.
+    scale : Tensor [P], optional
+        Units of the first one. Default: those of the model.
+
+    Attributes
+    ----------
+    metric : Metric
+        Of one chain, with a leading dimension: ``[1, ...]``.
+    ends : tuple of int
+        Numbers of draws after which windows end; at the first one collecting begins.
+    known_at : int
+        The end of the first window whose estimate can be relied on.
+    """
+
+    def __init__(self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, scale: Tensor | None = None) -> None:
+        self.mass_matrix, self.ends, self.count = mass_matrix, windows_for(mass_matrix, num_draws), 0
+        self.known_at = next((end for end in self.ends[1:] if end > START_BUFFER), max(self.ends, default=0))
+        metric = identity_metric(theta[:1], mass_matrix)
+        self.metric, ends = metric if scale is None else _in_units(metric, scale.to(theta)), self.ends
+        most = max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
+        draws = theta.new_zeros(len(theta), 0 if mass_matrix == "diagonal" else most, theta.shape[1])
+        self.collected = [draws, draws.clone(), draws[..., :1].clone()]
+        self.moments, self.num_chains = no_moments(theta), len(theta)
+        self._rooted: tuple[Metric | None, Any] = None, None
+
+    @property
+    def root(self) -> Tensor | LowRank:
+        """A matrix B for each chain ``[C, ...]``, where ``B B^T`` is the posterior's covariance as estimated so far."""
+        metric, root = self._rooted
+        if metric is not self.metric:  # asked for after every draw, and changed in few
+            root = of_all(vmap(root_of)(self.metric), self.num_chains)
+            self._rooted = self.metric, root
+        return root
+
+    @property
+    def units(self) -> Tensor | LowRank:
+        """The inverse of that matrix, by which differences of positions are in units of the posterior."""
+        found: Tensor | LowRank = transposed(pytree.tree_map(lambda value: value[0], self.metric.mass_sqrt))
+        return found
+
+    def observe(self, draw: int, theta: Tensor, gradient: Tensor, log_density: Tensor) -> None:
+        """Add a draw ``[C, P]`` if a window is open, the gradient there and the log density ``[C]``."""
+        if not self.ends or not self.ends[0] <= draw < self.ends[-1]:
+            return
+        if self.mass_matrix == "diagonal":
+            self.moments = observe(self.moments, theta)
+            return
+        for each, values in zip(self.collected, (theta, gradient, log_density[:, None]), strict=True):
+            each[:, self.count] = values
+        self.count += 1
+
+    def close(self, end: int) -> Change:
+        """Estimate the mass matrix at the end of a window, unless all chains are still on their way.
+
+        Estimates are made in units of the one before: what they are shrunk towards suits posteriors of any width.
+        """
+        old, unit = self.metric, _scales_of(self.metric)
+        if self.mass_matrix == "diagonal":
+            moments, self.moments = self.moments, no_moments(self.moments.mean)
+            change = pooled_variances(moments._replace(second=moments.second / unit.square()))
+            self.metric = _in_units(metric_of({"inverse_mass": change[None]}), unit)
+            return Change(float(change.rsqrt().max()))
+        new = end - self.ends[self.ends.index(end) - 1]
+        draws, gradients, values = (each[:, : self.count].clone() for each in self.collected)
+        on_the_way = drifts(values[..., 0], len(unit)) & (end != self.ends[-1])
+        self._keep(0 if end == self.ends[-1] or bool(on_the_way.all()) else new)
+        if bool(on_the_way.all()):
+            return Change()
+        theta, slopes = draws[~on_the_way], finite_gradients(gradients[~on_the_way])
+        estimate, is_gaussian = metrics_from(_pooled(theta / unit), _pooled(slopes * unit), self.mass_matrix)
+        self.metric = _in_units(estimate, unit)
+        growth = growth_of_step(old, self.metric, _pooled(slopes))
+        has_time = FEWEST_DRAWS <= end < self.ends[-1] and new < draws.shape[1] and not bool(on_the_way.any())
+        if self.mass_matrix in OF_DRAWS_ALONE or not has_time or not bool(is_gaussian.all()):
+            return Change(float(growth))
+        before, after, growths = (of_all(tree, len(theta)) for tree in (old, self.metric, growth))
+        return Change(float(growth), bool(has_converged(before, after, theta, growths, new).all()))
+
+    def resumable(self) -> tuple[Any, ...]:
+        """Return what a checkpoint needs."""
+        return self.metric, self.moments, *(each[:, : self.count] for each in self.collected)
+
+    def resume(self, found: tuple[Any, ...]) -> None:
+        """Take what a checkpoint has."""
+        self.metric, self.moments, *collected = found
+        self.count = collected[0].shape[1]
+        for each, values in zip(self.collected, collected, strict=True):
+            each[:, : self.count] = values
+
+    def _keep(self, number: int) -> None:
+        """Forget all draws but the last ones."""
+        for each in self.collected:
+            each[:, :number] = each[:, self.count - number : self.count].clone()
+        self.count = number
+
+
+def of_all(tree: Any, number: int) -> Any:
+    """Return what a number of chains have in common, ``[1, ...]``, for each of them."""
+    return pytree.tree_map(lambda value: value.expand(number, *value.shape[1:]).clone(), tree)
+
+
+def _pooled(values: Tensor) -> Tensor:
+    """Return values ``[C, n, P]`` as those of one chain in the order of draws, each chain centred."""
+    return (values - values.mean(1, keepdim=True)).transpose(0, 1).flatten(0, 1)[None]
+
+
+def _scales_of(metric: Metric) -> Tensor:
+    """Return the units ``[P]`` of the parameters under one mass matrix ``[1, ...]``."""
+    variances = inverse_mass_of(metric)["inverse_mass"][0]
+    return (variances if variances.ndim == 1 else variances.diagonal()).sqrt()
+
+
+def _in_units(metric: Metric, unit: Tensor) -> Metric:
+    """Return a mass matrix estimated in units of ``unit[P]`` in those of the model."""
+    parts = inverse_mass_of(metric)
+    square = unit.square() if parts["inverse_mass"].ndim == 2 else unit[:, None] * unit
+    return metric_of({**parts, "inverse_mass": parts["inverse_mass"] * square})
