@@ -20,6 +20,7 @@ from bnnzoo.inference.markov.adaptation import shrunk
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric
 
 __all__ = [
+    "MOST_DRAWS",
     "MOST_PARAMETERS",
     "MassMatrix",
     "drifts",

@@ -86,9 +86,9 @@ class Way(NamedTuple):
 
 
 def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
-    """Return the frames of :func:`ways_up`, without those around which there is next to no mass; None where that returns None.
+    """Return the frames of :func:`ways_up`, the best one first, without those around which there is next to no mass.
 
-    In the throat of a funnel, where some ways end, the density is high and the evidence low: one chain that started there would
+    None where that returns None. In the throat of a funnel, where some ways end, the density is high and the evidence low: one chain that started there would
     force its short steps on all in lockstep.
     """
     ways = ways_up(density, start)
@@ -99,7 +99,8 @@ def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
     best = int((bounds - errors).argmax())
     kept = bounds + errors >= bounds[best] - errors[best] - NEXT_TO_NO_MASS
     kept &= errors <= UNSTEADY * (1 + errors[best])
-    return stacked([way.frame for way, is_kept in zip(ways, kept.tolist(), strict=True) if is_kept])
+    order = (bounds - errors).argsort(descending=True)
+    return stacked([ways[place].frame for place in order[kept[order]].tolist()])
 
 
 def ways_up(density: LogDensity, start: Tensor) -> list[Way] | None:

@@ -50,6 +50,6 @@ class ChEESHMC(LockstepSettings):
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
-        theta, scale = pilot(self, density, context)
-        sampler = TrajectorySampler(Newtonian(), jump_of_spread, without_init(self), scale, context.engine)
+        theta, root = pilot(self, density, context)
+        sampler = TrajectorySampler(Newtonian(), jump_of_spread, without_init(self), root, context.engine)
         return sample_chains(self, sampler, density, context, starts=lambda: theta)

@@ -90,7 +90,7 @@ class LangevinChains(LockstepChains[LangevinTuning]):
 
     Parameters
     ----------
-    density, settings, theta, seed, first_chain, engine, scale
+    density, settings, theta, seed, first_chain, engine, root
         As in :class:`bnnzoo.inference.markov.lockstep.lockstep_chains.LockstepChains`.
     """
 
@@ -102,10 +102,10 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        scale: Tensor | None = None,
+        root: Tensor | None = None,
     ) -> None:
         until = int(SCALES_UNTIL * settings.num_warmup)
-        super().__init__(MOTION, density, settings, theta, seed, first_chain, engine, scale, until)
+        super().__init__(MOTION, density, settings, theta, seed, first_chain, engine, root, until)
         self.settings = settings
         self._coordinates = (
             torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long().to(theta.device)
@@ -214,7 +214,7 @@ class LangevinSampler:
     """What starts :class:`LangevinChains`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     settings: LangevinSettings
-    scale: Tensor | None = None
+    root: Tensor | None = None
     engine: Engine = "auto"
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
@@ -223,4 +223,4 @@ class LangevinSampler:
 
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LangevinChains:
         """Start chains at ``theta[C, P]``."""
-        return LangevinChains(density, self.settings, theta, seed, first_chain, self.engine, self.scale)
+        return LangevinChains(density, self.settings, theta, seed, first_chain, self.engine, self.root)

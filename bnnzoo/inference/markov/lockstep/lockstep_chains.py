@@ -46,8 +46,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     first_chain : int
         Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
     engine : {"auto", "native", "graph", "python"}
-    scale : Tensor [P], optional
-        Units in which the chains start. Default: those of the model.
+    root : Tensor [P] or [P, P], optional
+        Widths in which the chains start, or a lower triangular root of a covariance. Default: the units of the model.
     adapted_draws : int, optional
         Draws of warm-up over which the mass matrix is adapted. Default: all of them.
 
@@ -68,15 +68,15 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        scale: Tensor | None = None,
+        root: Tensor | None = None,
         adapted_draws: int | None = None,
     ) -> None:
         self.motion, self.stats_names, self.num_params = motion, motion.stats_names, theta.shape[1]
         chains = range(first_chain, first_chain + len(theta))
         super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
-        self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), scale is not None
+        self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), root is not None
         kind = mass_matrix_for(settings.mass_matrix, density)
-        self.shared = SharedMetric(kind, self._num_warmup if adapted_draws is None else adapted_draws, theta, scale)
+        self.shared = SharedMetric(kind, self._num_warmup if adapted_draws is None else adapted_draws, theta, root)
         self.step_size, self._skipped = settings.step_size or INITIAL_STEP_SIZE, 0
         self.fleet = runner(
             LockstepProgram(motion),

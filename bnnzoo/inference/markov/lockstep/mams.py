@@ -58,6 +58,6 @@ class MAMS(LockstepSettings):
             If the model has a single parameter: a direction needs two.
         """
         refuse_single_parameter("MAMS", density)
-        theta, scale = pilot(self, density, context)
-        sampler = TrajectorySampler(Microcanonical(), squared_jump, without_init(self), scale, context.engine)
+        theta, root = pilot(self, density, context)
+        sampler = TrajectorySampler(Microcanonical(), squared_jump, without_init(self), root, context.engine)
         return sample_chains(self, sampler, density, context, starts=lambda: theta)

@@ -66,6 +66,6 @@ class MCLMC(LangevinSettings):
             If the model has a single parameter: a direction needs two.
         """
         refuse_single_parameter("MCLMC", density)
-        theta, scale = pilot(self, density, context)
-        sampler = LangevinSampler(without_init(self), scale, context.engine)
+        theta, root = pilot(self, density, context)
+        sampler = LangevinSampler(without_init(self), root, context.engine)
         return sample_chains(self, sampler, density, context, starts=lambda: theta)

@@ -1,4 +1,4 @@
-"""Starts and scales of chains in lockstep, from Gaussians on the way from the model's own starts to the mode."""
+"""Starts and units of chains in lockstep, from Gaussians on the way from the model's own starts to the mode."""
 
 from functools import partial
 from typing import NamedTuple, cast
@@ -22,14 +22,16 @@ MAX_HALVINGS, LOST = 8, 10.0
 
 
 class Pilot(NamedTuple):
-    """Where chains start, ``theta[C, P]``, and their units ``scale[P]``; None for those of the model."""
+    """Where chains start, ``theta[C, P]``, and their units: ``root[P]`` or ``[P, P]``, None for those of the model."""
 
     theta: Tensor
-    scale: Tensor | None
+    root: Tensor | None
 
 
 def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> Pilot:
-    """Return starts that are draws of Gaussians near the posterior, and the median of their standard deviations.
+    """Return starts that are draws of Gaussians near the posterior, and a root of their covariance.
+
+    It is that of the best one, with the medians of their standard deviations.
 
     Chains that share a step size all wait for the one that needs the smallest. From the model's own starts, far from data in
     raw units, a microcanonical chain would need steps so small that warm-up ended before it arrived. Given starts, networks
@@ -53,8 +55,9 @@ def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> 
     frames = frames_near(density, own[:MAX_WAYS])
     if frames is None:
         return Pilot(own, None)
-    scale = frames.root.square().sum(-1).sqrt().median(0).values
-    return Pilot(_drawn(density, frames, settings.num_chains, context.seed), scale)
+    widths = frames.root.square().sum(-1).sqrt()
+    root = (widths.median(0).values / widths[0])[:, None] * frames.root[0]
+    return Pilot(_drawn(density, frames, settings.num_chains, context.seed), root)
 
 
 def _drawn(density: LogDensity, frames: Frame, num_chains: int, seed: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.func import vmap
 
@@ -10,6 +11,7 @@ from bnnzoo.inference.markov.adaptation import START_BUFFER, no_moments, observe
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import FEWEST_DRAWS, OF_DRAWS_ALONE, windows_for
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, root_of, transposed
 from bnnzoo.inference.markov.metrics import (
+    MOST_DRAWS,
     MassMatrix,
     drifts,
     finite_gradients,
@@ -45,8 +47,8 @@ class SharedMetric:
         Draws of warm-up over which it is adapted.
     theta : Tensor
         Starting points ``[C, P]``.
-    scale : Tensor [P], optional
-        Units of the first one. Default: those of the model.
+    root : Tensor [P] or [P, P], optional
+        Widths by which chains move at first, or a lower triangular root of a covariance. Default: the units of the model.
 
     Attributes
     ----------
@@ -58,11 +60,10 @@ class SharedMetric:
         The end of the first window whose estimate can be relied on.
     """
 
-    def __init__(self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, scale: Tensor | None = None) -> None:
+    def __init__(self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, root: Tensor | None = None) -> None:
         self.mass_matrix, self.ends, self.count = mass_matrix, windows_for(mass_matrix, num_draws), 0
         self.known_at = next((end for end in self.ends[1:] if end > START_BUFFER), max(self.ends, default=0))
-        metric = identity_metric(theta[:1], mass_matrix)
-        self.metric, ends = metric if scale is None else _in_units(metric, scale.to(theta)), self.ends
+        self.metric, ends = _metric_of_start(mass_matrix, theta, root), self.ends
         most = max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
         draws = theta.new_zeros(len(theta), 0 if mass_matrix == "diagonal" else most, theta.shape[1])
         self.collected = [draws, draws.clone(), draws[..., :1].clone()]
@@ -143,6 +144,22 @@ class SharedMetric:
 def of_all(tree: Any, number: int) -> Any:
     """Return what a number of chains have in common, ``[1, ...]``, for each of them."""
     return pytree.tree_map(lambda value: value.expand(number, *value.shape[1:]).clone(), tree)
+
+
+def _metric_of_start(mass_matrix: MassMatrix, theta: Tensor, root: Tensor | None) -> Metric:
+    """Return the mass matrix ``[1, ...]`` of a Gaussian as far as it can hold it: with directions if it knows any."""
+    metric = identity_metric(theta[:1], mass_matrix)
+    if root is None:
+        return metric
+    unit = root.to(theta) if root.ndim == 1 else root.square().sum(1).sqrt().to(theta)
+    if root.ndim == 2 and mass_matrix in ("auto", "low_rank"):
+        noise = torch.randn(MOST_DRAWS, len(root), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        tril = root.double().cpu()
+        draws, gradients = noise @ tril.mT, -torch.linalg.solve_triangular(tril, noise, upper=False, left=False)
+        metric, _ = metrics_from(
+            (draws / unit.cpu())[None].to(theta), (gradients * unit.cpu())[None].to(theta), "low_rank"
+        )
+    return _in_units(metric, unit)
 
 
 def _pooled(values: Tensor) -> Tensor:

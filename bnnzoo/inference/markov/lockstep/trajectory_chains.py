@@ -54,7 +54,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
     dynamics : Dynamics
     jump : Jump
         Measure of distance that the trajectory length maximises.
-    density, settings, theta, seed, first_chain, engine, scale
+    density, settings, theta, seed, first_chain, engine, root
         As in :class:`bnnzoo.inference.markov.lockstep.lockstep_chains.LockstepChains`.
     """
 
@@ -68,13 +68,13 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        scale: Tensor | None = None,
+        root: Tensor | None = None,
     ) -> None:
         self.dynamics, self.settings, self._jump = dynamics, settings, jump
-        super().__init__(Trajectories(dynamics), density, settings, theta, seed, first_chain, engine, scale)
+        super().__init__(Trajectories(dynamics), density, settings, theta, seed, first_chain, engine, root)
         if settings.step_size is None:
             self.step_size = float(search_step_size(self._acceptance, theta.new_tensor(self.step_size)))
-        first = FIRST_NUM_STEPS * self.step_size if scale is None else dynamics.quarter_period(self.num_params)
+        first = FIRST_NUM_STEPS * self.step_size if root is None else dynamics.quarter_period(self.num_params)
         length = initial_length(settings.trajectory_length or first)
         self.tuning = TrajectoryTuning(theta.clone(), initial_step_size(theta.new_tensor(self.step_size)), length)
         self._tell()
@@ -177,7 +177,7 @@ class TrajectorySampler:
     dynamics: Dynamics
     jump: Jump
     settings: LockstepSettings
-    scale: Tensor | None = None
+    root: Tensor | None = None
     engine: Engine = "auto"
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
@@ -186,5 +186,5 @@ class TrajectorySampler:
 
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> TrajectoryChains:
         """Start chains at ``theta[C, P]``."""
-        how = self.settings, theta, seed, first_chain, self.engine, self.scale
+        how = self.settings, theta, seed, first_chain, self.engine, self.root
         return TrajectoryChains(self.dynamics, self.jump, density, *how)

@@ -24,9 +24,9 @@ def gaussian(seed: int, mean: Tensor | float = 0.0) -> tuple[Tensor, Tensor, Ten
     return theta + mean, -theta @ torch.linalg.inv(COVARIANCE), -0.5 * noise.square().sum(1)
 
 
-def filled(kind: Any, until: int = 100, scale: Tensor | None = None, **how: Any) -> SharedMetric:
+def filled(kind: Any, until: int = 100, root: Tensor | None = None, **how: Any) -> SharedMetric:
     """Return what has seen draws of an open window."""
-    shared = SharedMetric(kind, NUM_WARMUP, torch.zeros(NUM_CHAINS, 3, dtype=torch.float64), scale)
+    shared = SharedMetric(kind, NUM_WARMUP, torch.zeros(NUM_CHAINS, 3, dtype=torch.float64), root)
     for draw in range(until):
         shared.observe(max(draw, shared.ends[0]), *gaussian(draw, **how))
     return shared
@@ -47,7 +47,7 @@ def test_draws_and_gradients_of_a_gaussian_say_all_there_is_to_say(kind: Any) ->
 
 @pytest.mark.parametrize("kind", ["diagonal", "dense", "fisher"])
 def test_draws_of_all_chains_count(kind: Any) -> None:
-    shared = filled(kind, scale=WIDTHS)
+    shared = filled(kind, root=WIDTHS)
     shared.close(100)
     estimate, expected = covariance_of(shared) / WIDTHS / WIDTHS[:, None], CORRELATION
     if kind == "fisher":  # between the variances and those given the other parameters
@@ -58,7 +58,7 @@ def test_draws_of_all_chains_count(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["diagonal", "dense", "fisher", "low_rank"])
 def test_positions_in_units_of_the_posterior(kind: Any) -> None:
-    shared, steps = filled(kind, scale=WIDTHS), torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
+    shared, steps = filled(kind, root=WIDTHS), torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).double()
     shared.close(100)
     root = pytree.tree_map(lambda value: value[0], shared.root)
     torch.testing.assert_close(applied(shared.units, applied(root, steps)), steps)
@@ -79,7 +79,7 @@ def test_differences_between_chains_count_for_nothing(kind: Any) -> None:
 )
 def test_steps_grow_by_what_the_steepest_direction_gains(kind: Any, expected: float) -> None:
     """Of scales alone that is the largest factor; directions take the narrow one between two parameters away besides."""
-    shared = filled(kind, scale=100 * WIDTHS)
+    shared = filled(kind, root=100 * WIDTHS)
     assert shared.close(100).growth == pytest.approx(expected, rel=0.1)
     for draw in range(100, 200):
         shared.observe(draw, *gaussian(draw))
@@ -88,7 +88,7 @@ def test_steps_grow_by_what_the_steepest_direction_gains(kind: Any, expected: fl
 
 def test_variances_are_shrunk_in_units_of_those_before() -> None:
     """Five draws' weight of 0.001 would make 1e-8 wide by a factor of a hundred."""
-    shared = filled("diagonal", scale=WIDTHS)
+    shared = filled("diagonal", root=WIDTHS)
     shared.close(100)
     assert float(covariance_of(shared)[2, 2]) == pytest.approx(1e-8, rel=0.2)
 
@@ -131,3 +131,13 @@ def test_a_window_goes_on_from_a_checkpoint(kind: Any) -> None:
         resumed.observe(draw, *gaussian(draw))
     assert resumed.close(100) == whole.close(100)
     assert torch.equal(covariance_of(resumed), covariance_of(whole))
+
+
+@pytest.mark.parametrize("kind", ["auto", "low_rank"])
+def test_chains_start_with_the_directions_of_a_gaussian(kind: Any) -> None:
+    torch.testing.assert_close(covariance_of(filled(kind, until=0, root=ROOT)), COVARIANCE, rtol=1e-3, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "fisher", "dense"])
+def test_other_mass_matrices_start_with_its_widths(kind: Any) -> None:
+    torch.testing.assert_close(covariance_of(filled(kind, until=0, root=ROOT)), COVARIANCE.diag().diag())
