@@ -88,8 +88,8 @@ class Way(NamedTuple):
 def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
     """Return the frames of :func:`ways_up`, the best one first, without those around which there is next to no mass.
 
-    None where that returns None. In the throat of a funnel, where some ways end, the density is high and the evidence low: one chain that started there would
-    force its short steps on all in lockstep.
+    None where that returns None. In the throat of a funnel, where some ways end, the density is high and the evidence low: one
+    chain that started there would force its short steps on all in lockstep.
     """
     ways = ways_up(density, start)
     if ways is None:
