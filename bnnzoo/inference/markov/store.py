@@ -30,7 +30,7 @@ __all__ = [
 
 type Fingerprint = dict[str, str]
 
-FORMAT = 5
+FORMAT = 6
 
 
 def open_store(path: Path) -> None:

@@ -109,15 +109,16 @@ class SharedMetric:
             return Change(float(change.rsqrt().max()))
         new = end - self.ends[self.ends.index(end) - 1]
         draws, gradients, values = (each[:, : self.count].clone() for each in self.collected)
-        on_the_way = drifts(values[..., 0], len(unit)) & (end != self.ends[-1])
-        self._keep(0 if end == self.ends[-1] or bool(on_the_way.all()) else new)
-        if bool(on_the_way.all()):
+        arrived = ~drifts(values[..., 0], len(unit)) | (end == self.ends[-1])
+        is_known = self.count > 1 and bool(arrived.any())  # draws that failed are not here
+        self._keep(new if is_known and end != self.ends[-1] else 0)
+        if not is_known:
             return Change()
-        theta, slopes = draws[~on_the_way], finite_gradients(gradients[~on_the_way])
+        theta, slopes = draws[arrived], finite_gradients(gradients[arrived])
         estimate, is_gaussian = metrics_from(_pooled(theta / unit), _pooled(slopes * unit), self.mass_matrix)
         self.metric = _in_units(estimate, unit)
         growth = growth_of_step(old, self.metric, _pooled(slopes))
-        has_time = FEWEST_DRAWS <= end < self.ends[-1] and new < draws.shape[1] and not bool(on_the_way.any())
+        has_time = FEWEST_DRAWS <= end < self.ends[-1] and new < draws.shape[1] and bool(arrived.all())
         if self.mass_matrix in OF_DRAWS_ALONE or not has_time or not bool(is_gaussian.all()):
             return Change(float(growth))
         before, after, growths = (of_all(tree, len(theta)) for tree in (old, self.metric, growth))
@@ -136,6 +137,7 @@ class SharedMetric:
 
     def _keep(self, number: int) -> None:
         """Forget all draws but the last ones."""
+        number = min(number, self.count)
         for each in self.collected:
             each[:, :number] = each[:, self.count - number : self.count].clone()
         self.count = number

@@ -110,6 +110,14 @@ def test_chains_on_their_way_are_left_out_and_warm_up_goes_on() -> None:
     assert torch.equal(covariance_of(lost), before)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_draws_that_failed_leave_the_mass_matrix_as_it_was(number: int) -> None:
+    shared = filled("auto", until=number, root=WIDTHS)
+    before = covariance_of(shared)
+    assert shared.close(850) == (1.0, False)
+    assert torch.equal(covariance_of(shared), before)
+
+
 @pytest.mark.parametrize("moves", [False, True])
 def test_warm_up_ends_when_all_chains_stay_where_they_were(moves: bool) -> None:
     """One of four chains that jumps by three standard deviations late is enough for it to go on."""
