@@ -41,6 +41,7 @@ def covariance_of(shared: SharedMetric) -> Tensor:
 @pytest.mark.parametrize("kind", ["low_rank", "auto"])
 def test_draws_and_gradients_of_a_gaussian_say_all_there_is_to_say(kind: Any) -> None:
     shared = filled(kind)
+    torch.testing.assert_close(covariance_of(shared), torch.eye(3).double())
     assert not shared.close(100).has_converged
     torch.testing.assert_close(covariance_of(shared), COVARIANCE, rtol=1e-3, atol=1e-10)
 
