@@ -12,7 +12,8 @@ import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense, LowRankPlusDiagonal
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
-from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
+from bnnzoo.inference.optimise import pathfinder
+from bnnzoo.inference.optimise.pathfinder import Frame, Way, frames_near
 from bnnzoo.inference.variational.frame import frame_of, has_settled, mean_bound
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.low_rank_vi import LowRank
@@ -93,6 +94,20 @@ def test_single_precision_finds_what_double_precision_finds() -> None:
     posterior = fit(regression, MeanFieldVI(), x.float(), y.float(), progress=False)
     assert posterior.loc.dtype == torch.float32 and posterior.info.config["converged"]
     torch.testing.assert_close(posterior.covariance.diagonal().sqrt().double(), double.scale[0], rtol=0.03, atol=0)
+
+
+def test_gaussians_with_next_to_no_mass_or_of_rounding_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten nats below the best one is nothing, two are a part; beyond a hundred nats of error nothing is known."""
+    noise = torch.randn(64, generator=generator())
+    ratios = [noise - 12.0, noise - 2.0, noise, 1e4 * noise + 300.0]
+
+    def ways(density: object, start: Tensor) -> list[Way]:
+        frames = [Frame(torch.full((2,), float(place)), torch.eye(2), torch.ones(2)) for place in range(4)]
+        return [Way(frame, frame.loc, None, each) for frame, each in zip(frames, ratios, strict=True)]
+
+    monkeypatch.setattr(pathfinder, "ways_up", ways)
+    found = frames_near(build_density(regression, torch.ones(3), torch.ones(3)), torch.zeros(4, 2))
+    assert found is not None and found.loc[:, 0].tolist() == [2.0, 1.0]
 
 
 def test_a_fitted_gaussian_is_a_frame_in_single_precision_too() -> None:

@@ -1,9 +1,11 @@
 """The Metropolis-adjusted microcanonical sampler: its statistics, and what is refused."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from bnnzoo.inference import MAMS, fit
+from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
 from bnnzoo.testing import linear_gaussian, skewed
 
 
@@ -24,3 +26,15 @@ def test_a_direction_needs_two_parameters() -> None:
         ValueError, match=r"MAMS changes the direction .* has 1 unconstrained parameter \(rate\)\. Use NUTS"
     ):
         fit(skewed().model, MAMS(), *skewed().data)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(MAMS, 487), (ChEESHMC, 487), (MCLMC, 784)])
+def test_warm_up_ends_when_chains_have_converged(kind: Any, expected: int) -> None:
+    target = linear_gaussian()
+    posterior = fit(target.model, kind(num_chains=4, num_draws=20), *target.data, seed=1, progress=False)
+    assert posterior.info.tuning["num_warmup"].tolist() == [expected] * 4
+    whole = fit(
+        target.model, kind(num_chains=4, num_draws=20, mass_matrix="diagonal"), *target.data, seed=1, progress=False
+    )
+    assert whole.info.tuning["num_warmup"].tolist() == [1000] * 4
+    assert posterior.info.num_gradients < 0.8 * whole.info.num_gradients
