@@ -211,7 +211,7 @@ def discover(
             except Exception as error:
                 if not is_numerical(error):
                     reason = explained(error, found.reached)
-                    if reason is error:  # raised from itself, it would lose its own cause
+                    if reason is None:
                         raise
                     raise reason from error
                 last = error

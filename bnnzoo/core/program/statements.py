@@ -57,8 +57,8 @@ def refuse_statement(message: dict[str, Any], before: str) -> None:
         )
 
 
-def explained(error: Exception, reached: str) -> Exception:
-    """Return an error that names the last site and says what to write, or the error itself where it is not known."""
+def explained(error: Exception, reached: str) -> ModelError | None:
+    """Return an error that names the last site and says what to write, None where it is not known."""
     said, place = str(error), f"after site {reached!r}" if reached else "before its first site"
     if "Can't call numpy() on Tensor" in said:
         return ModelError(
@@ -69,7 +69,7 @@ def explained(error: Exception, reached: str) -> Exception:
             f"The model changes a latent value in place, {place}, and with it what the prior is evaluated at. Write into a copy: "
             f"value = value.clone()."
         )
-    return error
+    return None
 
 
 def of_impossible_value(messages: Iterable[dict[str, Any]]) -> ModelError | None:

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, applied
+from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, applied
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 
 __all__ = ["Jump", "Length", "initial_length", "jump_of_spread", "squared_jump", "update_length"]
 
-type Units = Tensor | LowRank
-"""A matrix by which differences of positions are in units of the posterior."""
-
-type Jump = Callable[[Point, Point, Tensor, Tensor, Units], tuple[Tensor, Tensor]]
+type Jump = Callable[[Point, Point, Tensor, Tensor, Matrix], tuple[Tensor, Tensor]]
+"""The last matrix gives differences of positions in units of the posterior."""
 
 LEARNING_RATE, JUMP_DISCOUNT, AVERAGE_DISCOUNT = 0.05, 0.9, 0.98
 LARGEST_JUMP = 3.0
@@ -47,7 +45,7 @@ def initial_length(length: float) -> Length:
     return Length(math.log(length), math.log(length), 0.0, 0.0)
 
 
-def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Units) -> tuple[Tensor, Tensor]:
+def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Matrix) -> tuple[Tensor, Tensor]:
     """Return each chain's expected squared jump in units of the posterior, and its derivative by time travelled, each ``[C]``.
 
     With ``d = units (theta' - theta)``, acceptance probability a and final velocity v these are ``a d.d`` and ``2 a d.v``
@@ -58,7 +56,7 @@ def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, uni
     return _usable(acceptance * distance.square().sum(-1), acceptance), slope
 
 
-def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Units) -> tuple[Tensor, Tensor]:
+def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Matrix) -> tuple[Tensor, Tensor]:
     """Return each chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the time travelled, each ``[C]``.
 
     With ``z = units (theta - mean)``, acceptance probability a and final velocity v these are ``a (|z'|^2 - |z|^2)^2 / 4`` and

@@ -96,10 +96,10 @@ def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
         return None
     ratios = torch.stack([way.log_ratios for way in ways])
     bounds, errors = ratios.mean(1), 2 * ratios.std(1) / NUM_DRAWS**0.5
-    best = int((bounds - errors).argmax())
+    order = (bounds - errors).argsort(descending=True)
+    best = order[0]
     kept = bounds + errors >= bounds[best] - errors[best] - NEXT_TO_NO_MASS
     kept &= errors <= UNSTEADY * (1 + errors[best])
-    order = (bounds - errors).argsort(descending=True)
     return stacked([ways[place].frame for place in order[kept[order]].tolist()])
 
 
@@ -169,19 +169,17 @@ def _way(density: LogDensity, evaluate: Evaluate, start: Tensor) -> Way | None:
     path = _path(density, evaluate, start)
     top, decrement, here = _newton(density, evaluate, path[-1])
     mode = None if here is None or not decrement < NEAR else here[0]
-    best, highest, known = None, -float("inf"), torch.empty(0)
+    best: Way | None = None
     for places in (None, path.flip(0)):  # all others at once, if the mode does not do
         curvatures = [here] if places is None else _curvatures(density, places)
         frames = [found[0] for found in curvatures if found is not None]
         for frame, ratios in zip(frames, _log_ratios(density, frames), strict=True):
-            bound = float(ratios.mean())
-            if bound > highest or best is None:
-                best, highest, known = frame, bound, ratios
+            if best is None or bool(ratios.mean() > best.log_ratios.mean()):
+                best = Way(frame, top, mode, ratios)
             if float(ratios.std()) < CLOSE:
-                return Way(best, top, mode, known)
-    if best is None or highest == -float("inf"):  # the density ends beside all of them
-        return None
-    return Way(best, top, mode, known)
+                return best
+    is_known = best is not None and bool(best.log_ratios.isfinite().all())  # else the density ends beside all of them
+    return best if is_known else None
 
 
 def log_ratios(density: LogDensity, frame: Frame) -> Tensor:

@@ -30,7 +30,7 @@ from bnnzoo.inference.markov.metrics import (
     metrics_from,
 )
 
-__all__ = ["Windows", "windows_for"]
+__all__ = ["Windows", "draws_of_two", "may_end", "windows_for"]
 
 OF_DRAWS_ALONE = frozenset({"diagonal", "dense"})
 """Mass matrices that need all of warm-up, in Stan's windows."""
@@ -66,7 +66,7 @@ class Windows:
 
     def __init__(self, mass_matrix: MassMatrix, num_warmup: int, theta: Tensor) -> None:
         self.mass_matrix, self.ends = mass_matrix, windows_for(mass_matrix, num_warmup)
-        most = max((end - self.ends[max(i - 2, 0)] for i, end in enumerate(self.ends)), default=0)
+        most = draws_of_two(self.ends)
         draws = theta.new_zeros(len(theta), most, theta.shape[1])
         stats = torch.zeros(len(theta), most, len(STATS), dtype=torch.float64)
         self.collected, self.counts = [draws, stats, draws.clone()], torch.zeros(len(theta), dtype=torch.int64)
@@ -119,7 +119,7 @@ class Windows:
         caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
         new = end - self.ends[self.ends.index(end) - 1]
         done = torch.zeros(len(chains), dtype=torch.bool)
-        if self.mass_matrix not in OF_DRAWS_ALONE and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
+        if may_end(self.mass_matrix, end, self.ends[-1]) and new < number:
             diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
             stays = has_converged(old, metric, theta, growth, new)
             done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
@@ -136,6 +136,16 @@ class Windows:
 def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:
     """Return the ends of windows: gradients tell scales from the first draws on, variances need draws of the posterior."""
     return (window_ends if mass_matrix in OF_DRAWS_ALONE else growing_windows)(num_warmup)
+
+
+def draws_of_two(ends: tuple[int, ...]) -> int:
+    """Return how many draws the longest two windows in turn have."""
+    return max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
+
+
+def may_end(mass_matrix: MassMatrix, end: int, last: int) -> bool:
+    """Return whether warm-up may go on to its ``last`` draws from the end of a window."""
+    return mass_matrix not in OF_DRAWS_ALONE and FEWEST_DRAWS <= end < last
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:

@@ -10,6 +10,7 @@ __all__ = [
     "Control",
     "Kernel",
     "LowRank",
+    "Matrix",
     "Metric",
     "Phase",
     "applied",
@@ -47,6 +48,10 @@ class LowRank(NamedTuple):
     right: Tensor
 
 
+type Matrix = Tensor | LowRank
+"""Of one chain: a diagonal ``[P]``, a dense matrix ``[P, P]``, or a diagonal and a matrix of low rank."""
+
+
 class Metric(NamedTuple):
     """The mass matrix M of a chain: diagonal ``[P]``, dense ``[P, P]``, or a diagonal and a matrix of low rank.
 
@@ -58,8 +63,8 @@ class Metric(NamedTuple):
         A matrix A with A A^T = M, which turns standard normal noise into momenta.
     """
 
-    inverse_mass: Tensor | LowRank
-    mass_sqrt: Tensor | LowRank
+    inverse_mass: Matrix
+    mass_sqrt: Matrix
 
 
 class Phase(NamedTuple):
@@ -86,7 +91,7 @@ def transposed_root(metric: Metric, vector: Tensor) -> Tensor:
     return applied(transposed(metric.mass_sqrt), vector)
 
 
-def root_of(metric: Metric) -> Tensor | LowRank:
+def root_of(metric: Metric) -> Matrix:
     """Return a matrix B with ``B B^T = M^-1``, which turns directions of unit length into those of the posterior."""
     inverse = metric.inverse_mass
     if isinstance(inverse, LowRank):
@@ -121,19 +126,19 @@ def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tens
     return phase.theta + step_size * velocity(metric, momentum), momentum
 
 
-def applied(matrix: Tensor | LowRank, vector: Tensor) -> Tensor:
+def applied(matrix: Matrix, vector: Tensor) -> Tensor:
     """Return one chain's matrix times a vector ``[P]``, or times each row of ``[C, P]``."""
-    is_row = vector.ndim == 1
+    is_one = vector.ndim == 1
     if isinstance(matrix, LowRank):
         scaled = matrix.right * vector
         along = (matrix.eigenvalues - 1) * (scaled @ matrix.directions)
-        return matrix.left * (scaled + (matrix.directions @ along if is_row else along @ matrix.directions.mT))
+        return matrix.left * (scaled + (matrix.directions @ along if is_one else along @ matrix.directions.mT))
     if matrix.ndim == 1:
         return matrix * vector
-    return matrix @ vector if is_row else vector @ matrix.mT
+    return matrix @ vector if is_one else vector @ matrix.mT
 
 
-def transposed(matrix: Tensor | LowRank) -> Tensor | LowRank:
+def transposed(matrix: Matrix) -> Matrix:
     """Return the transpose of one chain's matrix."""
     if isinstance(matrix, LowRank):
         return matrix._replace(left=matrix.right, right=matrix.left)

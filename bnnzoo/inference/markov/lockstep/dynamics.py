@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, applied, transposed
+from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, applied, transposed
 
 __all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "choose", "drift", "is_finite"]
 
@@ -118,16 +118,14 @@ class Microcanonical:
         return 0.5 * math.pi * math.sqrt(num_params)
 
 
-def drift(dynamics: Dynamics, point: Point, root: Tensor | LowRank, time: Tensor) -> Point:
+def drift(dynamics: Dynamics, point: Point, root: Matrix, time: Tensor) -> Point:
     """Return the point after half a kick and the whole drift of a step; its gradient is still that of the old position."""
     momentum, work = dynamics.kick(point.momentum, applied(transposed(root), point.gradient), 0.5 * time)
     theta = point.theta + time * applied(root, momentum)
     return point._replace(theta=theta, momentum=momentum, work=point.work + work)
 
 
-def arrive(
-    dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, root: Tensor | LowRank, time: Tensor
-) -> Point:
+def arrive(dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, root: Matrix, time: Tensor) -> Point:
     """Return the point after the other half of the kick, by the gradient at the new position."""
     momentum, work = dynamics.kick(point.momentum, applied(transposed(root), gradient), 0.5 * time)
     return Point(point.theta, momentum, gradient, value, point.work + work)

@@ -74,7 +74,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self.motion, self.stats_names, self.num_params = motion, motion.stats_names, theta.shape[1]
         chains = range(first_chain, first_chain + len(theta))
         super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
-        self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), root is not None
+        self._offset = float(np.random.default_rng(seed).random())
         kind = mass_matrix_for(settings.mass_matrix, density)
         self.shared = SharedMetric(kind, self._num_warmup if adapted_draws is None else adapted_draws, theta, root)
         self.step_size, self._skipped = settings.step_size or INITIAL_STEP_SIZE, 0
@@ -105,8 +105,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     def tuned(self) -> dict[str, Tensor]:
         """Step size ``[C]``, other numbers ``[C]``, and the inverse mass of each chain as :func:`.inverse_mass_of` returns it."""
         numbers = {"step_size": self.step_size, "num_warmup": self._num_warmup - self._skipped, **self._tuned_numbers()}
-        chains = self.draws.new_zeros(self.num_chains)
-        numbers_of_all = {name: (chains + value).to(self.keys.device) for name, value in numbers.items()}
+        numbers_of_all = {name: self.draws.new_full((self.num_chains,), value) for name, value in numbers.items()}
         return numbers_of_all | of_all(inverse_mass_of(self.shared.metric), self.num_chains)
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
@@ -134,7 +133,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     @abstractmethod
     def _rescale(self, growth: float, first: bool) -> None:
-        """Adjust the tuning to a new mass matrix, by which steps can grow by a factor; the ``first`` one is no start."""
+        """Adjust the tuning to a mass matrix under which steps can grow by a factor; the ``first`` to be relied on."""
 
     @abstractmethod
     def _stop_learning(self) -> None:
@@ -142,7 +141,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     def _shared(self, *, nu: float = 0.0, length: float = 0.0, steps: int) -> Common:
         """Return what the chains have in common; see :class:`bnnzoo.inference.markov.lockstep.motions.Common`."""
-        one = self.draws.new_ones(self.num_chains).to(self.keys.device)
+        one = self.draws.new_ones(self.num_chains)
         return Common(
             root=self.shared.root,
             step_size=self.step_size * one,
@@ -184,7 +183,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self._learn(draws - 1)
         if draws in self.shared.ends[1:]:
             change, last = self.shared.close(draws), self.shared.ends[-1]
-            self._rescale(change.growth, first=draws == self.shared.known_at and not self._scaled_from_start)
+            self._rescale(change.growth, first=draws == self.shared.known_at)
             if change.has_converged:
                 self._skipped, draws = last - draws, last
         if draws == self._num_warmup:

@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD, LowRank
+from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD, Matrix
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Point, choose, is_finite
 
 __all__ = [
@@ -31,7 +31,7 @@ class Common(NamedTuple):
 
     Attributes
     ----------
-    root : Tensor [P] or [P, P], or LowRank
+    root : Matrix
         A matrix B, where ``B B^T`` is the posterior's covariance as estimated so far.
     step_size, nu : Tensor []
         Step size, and strength of the noise of a step.
@@ -43,7 +43,7 @@ class Common(NamedTuple):
         From (0, 1), in double precision: where the sequence of trajectory lengths begins.
     """
 
-    root: Tensor | LowRank
+    root: Matrix
     step_size: Tensor
     nu: Tensor
     length: Tensor

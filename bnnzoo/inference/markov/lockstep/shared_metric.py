@@ -1,5 +1,6 @@
 """The mass matrix that chains in lockstep share, and the windows of warm-up in which it is estimated from the draws of all."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -8,8 +9,8 @@ from torch.func import vmap
 
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.adaptation import START_BUFFER, no_moments, observe, pooled_variances
-from bnnzoo.inference.markov.hamiltonian.adaptation_windows import FEWEST_DRAWS, OF_DRAWS_ALONE, windows_for
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, root_of, transposed
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import draws_of_two, may_end, windows_for
+from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, Metric, root_of, transposed
 from bnnzoo.inference.markov.metrics import (
     MOST_DRAWS,
     MassMatrix,
@@ -56,34 +57,31 @@ class SharedMetric:
         Of one chain, with a leading dimension: ``[1, ...]``.
     ends : tuple of int
         Numbers of draws after which windows end; at the first one collecting begins.
-    known_at : int
-        The end of the first window whose estimate can be relied on.
+    known_at : float
+        Draws after which it can be relied on: none if chains start from a Gaussian, else the first windows.
     """
 
     def __init__(self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, root: Tensor | None = None) -> None:
         self.mass_matrix, self.ends, self.count = mass_matrix, windows_for(mass_matrix, num_draws), 0
-        self.known_at = next((end for end in self.ends[1:] if end > START_BUFFER), max(self.ends, default=0))
-        self.metric, ends = _metric_of_start(mass_matrix, theta, root), self.ends
-        most = max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
-        draws = theta.new_zeros(len(theta), 0 if mass_matrix == "diagonal" else most, theta.shape[1])
+        known_at = next((end for end in self.ends[1:] if end > START_BUFFER), max(self.ends, default=math.inf))
+        self.known_at, self.metric = known_at if root is None else 0, _metric_of_start(mass_matrix, theta, root)
+        most = 0 if mass_matrix == "diagonal" else draws_of_two(self.ends)
+        draws = theta.new_zeros(len(theta), most, theta.shape[1])
         self.collected = [draws, draws.clone(), draws[..., :1].clone()]
         self.moments, self.num_chains = no_moments(theta), len(theta)
-        self._rooted: tuple[Metric | None, Any] = None, None
+        self._made_of: tuple[Metric | None, Any, Any] = None, None, None
 
     @property
-    def root(self) -> Tensor | LowRank:
+    def root(self) -> Matrix:
         """A matrix B for each chain ``[C, ...]``, where ``B B^T`` is the posterior's covariance as estimated so far."""
-        metric, root = self._rooted
-        if metric is not self.metric:  # asked for after every draw, and changed in few
-            root = of_all(vmap(root_of)(self.metric), self.num_chains)
-            self._rooted = self.metric, root
+        root: Matrix = self._made()[1]
         return root
 
     @property
-    def units(self) -> Tensor | LowRank:
+    def units(self) -> Matrix:
         """The inverse of that matrix, by which differences of positions are in units of the posterior."""
-        found: Tensor | LowRank = transposed(pytree.tree_map(lambda value: value[0], self.metric.mass_sqrt))
-        return found
+        units: Matrix = self._made()[2]
+        return units
 
     def observe(self, draw: int, theta: Tensor, gradient: Tensor, log_density: Tensor) -> None:
         """Add a draw ``[C, P]`` if a window is open, the gradient there and the log density ``[C]``."""
@@ -118,8 +116,8 @@ class SharedMetric:
         estimate, is_gaussian = metrics_from(_pooled(theta / unit), _pooled(slopes * unit), self.mass_matrix)
         self.metric = _in_units(estimate, unit)
         growth = growth_of_step(old, self.metric, _pooled(slopes))
-        has_time = FEWEST_DRAWS <= end < self.ends[-1] and new < draws.shape[1] and bool(arrived.all())
-        if self.mass_matrix in OF_DRAWS_ALONE or not has_time or not bool(is_gaussian.all()):
+        is_long = may_end(self.mass_matrix, end, self.ends[-1]) and new < draws.shape[1]
+        if not (is_long and bool(arrived.all()) and bool(is_gaussian.all())):
             return Change(float(growth))
         before, after, growths = (of_all(tree, len(theta)) for tree in (old, self.metric, growth))
         return Change(float(growth), bool(has_converged(before, after, theta, growths, new).all()))
@@ -135,6 +133,14 @@ class SharedMetric:
         for each, values in zip(self.collected, collected, strict=True):
             each[:, : self.count] = values
 
+    def _made(self) -> tuple[Metric | None, Any, Any]:
+        """Return the mass matrix and what is made of it: asked for after every draw, it changes after few."""
+        if self._made_of[0] is not self.metric:
+            root = of_all(vmap(root_of)(self.metric), self.num_chains)
+            units = transposed(pytree.tree_map(lambda value: value[0], self.metric.mass_sqrt))
+            self._made_of = self.metric, root, units
+        return self._made_of
+
     def _keep(self, number: int) -> None:
         """Forget all draws but the last ones."""
         number = min(number, self.count)
@@ -149,18 +155,19 @@ def of_all(tree: Any, number: int) -> Any:
 
 
 def _metric_of_start(mass_matrix: MassMatrix, theta: Tensor, root: Tensor | None) -> Metric:
-    """Return the mass matrix ``[1, ...]`` of a Gaussian as far as it can hold it: with directions if it knows any."""
+    """Return the mass matrix ``[1, ...]`` of a Gaussian as far as it can hold it: with directions if it knows any.
+
+    They are found as those of a posterior are: of more draws than parameters, and their gradients, the covariance is exact.
+    """
     metric = identity_metric(theta[:1], mass_matrix)
     if root is None:
         return metric
-    unit = root.to(theta) if root.ndim == 1 else root.square().sum(1).sqrt().to(theta)
+    unit = (root if root.ndim == 1 else root.square().sum(1).sqrt()).to(theta)
     if root.ndim == 2 and mass_matrix in ("auto", "low_rank"):
-        noise = torch.randn(MOST_DRAWS, len(root), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        tril = root.double().cpu()
+        tril = (root / root.square().sum(1, keepdim=True).sqrt()).double().cpu()  # of the correlation
+        noise = torch.randn(MOST_DRAWS, len(tril), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         draws, gradients = noise @ tril.mT, -torch.linalg.solve_triangular(tril, noise, upper=False, left=False)
-        metric, _ = metrics_from(
-            (draws / unit.cpu())[None].to(theta), (gradients * unit.cpu())[None].to(theta), "low_rank"
-        )
+        metric, _ = metrics_from(draws[None].to(theta), gradients[None].to(theta), "low_rank")
     return _in_units(metric, unit)
 
 

@@ -103,7 +103,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
 
     def _scaled(self, draw: int) -> bool:
         """Tell whether positions are measured in units of estimated scales at a draw."""
-        return self._scaled_from_start or (bool(self.shared.ends) and draw >= self.shared.known_at)
+        return draw >= self.shared.known_at
 
     def _max_steps(self, draw: int) -> int:
         """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
