@@ -12,7 +12,6 @@ import sys
 
 import arviz as az
 import matplotlib.pyplot as plt
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
@@ -20,21 +19,19 @@ import torch
 import bnnzoo as bz
 
 # %%
-# A quadratic regression in raw units: an intercept, a slope and a curvature for heights in centimetres. The three coefficients
-# are almost collinear.
+# A linear regression on ten measurements of 442 patients in raw units: age in years, blood pressure, six blood values. Two of
+# these, total and low-density cholesterol, are correlated at 0.9, and all are far from zero, so that the intercept depends on
+# every coefficient.
 
-random = np.random.default_rng(0)
-height = random.normal(165, 12, size=200)
-weight = 20 + 0.0016 * height**2 + random.normal(0, 5, size=200)
+data = bz.datasets.diabetes()
 
 
-def growth(height: torch.Tensor, weight: torch.Tensor) -> None:
-    a = pyro.sample("a", dist.Normal(0.0, 100.0))
-    b = pyro.sample("b", dist.Normal(0.0, 10.0))
-    c = pyro.sample("c", dist.Normal(0.0, 1.0))
-    sigma = pyro.sample("sigma", dist.Uniform(0.0, 50.0))
-    with pyro.plate("people", len(height)):
-        pyro.sample("weight", dist.Normal(a + b * height + c * height**2, sigma), obs=weight)
+def progression(x: torch.Tensor, y: torch.Tensor) -> None:
+    a = pyro.sample("a", dist.Normal(150.0, 500.0))
+    b = pyro.sample("b", dist.Normal(0.0, 50.0).expand([x.shape[1]]).to_event(1))
+    sigma = pyro.sample("sigma", dist.HalfNormal(100.0))
+    with pyro.plate("patients", len(x)):
+        pyro.sample("y", dist.Normal(a + x @ b, sigma), obs=y)
 
 
 samplers = {"NUTS": bz.NUTS, "HMC": bz.HMC, "ChEESHMC": bz.ChEESHMC, "MAMS": bz.MAMS}
@@ -52,7 +49,7 @@ cost = {}
 for name, sampler in samplers.items():
     for mass_matrix in ("diagonal", "auto"):
         method = sampler(mass_matrix=mass_matrix, **settings)
-        posterior = bz.fit(growth, method, height, weight, seed=0, dtype=torch.float64, progress=False)
+        posterior = bz.fit(progression, method, data.x, data.y, seed=0, dtype=torch.float64, progress=False)
         ess = az.ess(bz.to_datatree(posterior)["posterior"].to_dataset())
         cost[name, mass_matrix] = posterior.info.num_gradients / float(ess.to_array().min())
         print(f"{name:9} {mass_matrix:9} {cost[name, mass_matrix]:9,.1f} gradients for an effective draw")
@@ -77,10 +74,9 @@ for place, name in enumerate(samplers):
 axes.set(xscale="log", yticks=range(len(samplers)), yticklabels=samplers, xlabel="gradients for an effective draw")
 axes.margins(y=0.3)
 axes.invert_yaxis()
-axes.legend(frameon=False)
+axes.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # above: its points are no data
 
 # %%
-# Centring heights before they are squared would save nearly as much, since one sees here what to centre. In a model with ten
-# covariates, or with an intercept for each of fifty groups, one seldom does.
+# Centring and standardising the measurements would save a part of this; the correlation among the blood values would remain.
 
 plt.show()
