@@ -111,3 +111,16 @@ def test_steps_grow_as_chains_come_down(monkeypatch: pytest.MonkeyPatch) -> None
     method = MCLMC(num_chains=2, num_warmup=60, num_draws=1, init=torch.full((2, 3), 1e4))
     fit(target.model, method, *target.data, seed=6)
     assert float(np.median(errors[30:60])) > method.energy_variance / 10
+
+
+@pytest.mark.parametrize(
+    ("mass_matrix", "first", "expected"), [("auto", False, 3.0), ("diagonal", True, 3.0), ("diagonal", False, 1.0)]
+)
+def test_steps_grow_with_the_mass_matrix(mass_matrix: Any, first: bool, expected: float) -> None:
+    """Gradients tell by how much in every window; variances of early draws, which see a part of the posterior, do not."""
+    density = build_density(linear_gaussian().model, *linear_gaussian().data)
+    settings = LangevinSettings(num_warmup=10, num_draws=1, mass_matrix=mass_matrix)
+    chains = LangevinChains(density, settings, torch.zeros(2, 3), 0)
+    before = chains.step_size
+    chains._rescale(3.0, first)
+    assert chains.step_size == pytest.approx(expected * before) and chains.tuning.error == NO_ERROR_YET

@@ -1,5 +1,6 @@
 """The mass matrix of chains in lockstep: what is estimated from the draws of all, and when warm-up may end."""
 
+import math
 from typing import Any
 
 import pytest
@@ -150,3 +151,19 @@ def test_chains_start_with_the_directions_of_a_gaussian(kind: Any) -> None:
 @pytest.mark.parametrize("kind", ["diagonal", "fisher", "dense"])
 def test_other_mass_matrices_start_with_its_widths(kind: Any) -> None:
     torch.testing.assert_close(covariance_of(filled(kind, until=0, root=ROOT)), COVARIANCE.diag().diag())
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_warmup", "root", "expected"),
+    [
+        ("auto", 1000, None, 100),
+        ("diagonal", 1000, None, 100),
+        ("auto", 30, None, 26),
+        ("auto", 0, None, math.inf),
+        ("auto", 1000, WIDTHS, 0),
+        ("diagonal", 1000, ROOT, 0),
+    ],
+)
+def test_when_a_mass_matrix_can_be_relied_on(kind: Any, num_warmup: int, root: Tensor | None, expected: float) -> None:
+    """From the start if that is a Gaussian: trajectories need not be short, nor tuned anew after the first windows."""
+    assert SharedMetric(kind, num_warmup, torch.zeros(NUM_CHAINS, 3, dtype=torch.float64), root).known_at == expected
