@@ -16,6 +16,7 @@ import numpy as np
 
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
+from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.engine.files import whole_file
 from bnnzoo.inference.config import config_of
 from bnnzoo.zoo.budgets import smoke, table_methods
@@ -140,7 +141,7 @@ def measure(
             if isinstance(error, ZooError):
                 raise
             return replace(blank, refused=str(error))
-    if not all(np.isfinite(values).all() for values in tree["conditional"].to_dataset().values()):
+    if not np.isfinite(function_values(tree)).all():  # a variance may be infinite, of Student noise
         return replace(blank, refused="The fit diverged: its predictions are not finite.")
     said = {each.category.__name__ for each in caught if issubclass(each.category, FitWarning)}
     found = measured(tree, card, card.data(folder))

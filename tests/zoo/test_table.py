@@ -31,6 +31,14 @@ def test_an_exact_method_is_at_the_floor() -> None:
     assert cell.sd_inside == pytest.approx(1.0, abs=0.05) and cell.sd_beyond is None
 
 
+def test_noise_without_a_variance_has_predictions_that_can_be_compared() -> None:
+    card = bz.zoo.load("robust-regression")
+    cell = measure(card, "laplace")
+    assert not cell.refused and cell.distance is not None and cell.distance < 3
+    variance = card.predict(card.fit(table_methods()["laplace"]), num_draws=1000)["conditional"]["variance"]
+    assert np.isinf(variance).any()
+
+
 def test_a_point_estimate_has_no_distance_but_a_log_density() -> None:
     cell = measure(bz.zoo.load(CARD), "map", small=True)
     assert cell.distance is None and cell.calibration is None and cell.log_density is not None

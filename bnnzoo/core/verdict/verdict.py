@@ -176,15 +176,24 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
     count = 0 if diverging is None else int(diverging.sum())
     if diverging is None or not count:
         return
-    share, target = count / diverging.numel(), posterior.info.config.get("target_accept")
+    share = count / diverging.numel()
     avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
-    shorter = "Take shorter steps, use NUTS()" if target is None else f"Write a larger target_accept (now {target})"
     yield Trouble(
         DivergenceWarning,
         f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
-        f"of the posterior. {shorter}, or reparametrise the model, for example a scale and "
+        f"of the posterior. {_shorter_steps(posterior)}, or reparametrise the model, for example a scale and "
         f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
     )
+
+
+def _shorter_steps(posterior: Draws) -> str:
+    """Say how to take shorter steps, with the target of acceptance as it was given and as warm-up left it."""
+    target, tuned = posterior.info.config.get("target_accept"), posterior.info.tuning.get("target_accept")
+    if target is None:
+        return "Take shorter steps, use NUTS()"
+    highest = target if tuned is None else float(f"{float(tuned.max()):.4g}")  # in single precision
+    raised = f", which warm-up raised to {highest:.3g}" if highest > target else ""
+    return f"Write a larger target_accept (now {target}{raised})"
 
 
 def _mixing(posterior: Draws) -> Iterator[Trouble]:

@@ -12,6 +12,9 @@ from bnnzoo.inference.starts import places_of_starts
 
 __all__ = ["continued_seed", "refuse_other_tuning", "tuning_to_go_on"]
 
+OF_WARM_UP = frozenset({"num_warmup", "target_accept"})
+"""What a run says about its warm-up, and chains do without that go on as they are."""
+
 
 def tuning_to_go_on(settings: ChainSettings, theta: Tensor) -> dict[str, Tensor]:
     """Return the rows ``[C, ...]`` of what the run in ``settings.init`` tuned, of the chain from which each new one starts.
@@ -43,7 +46,7 @@ def refuse_other_tuning(found: Mapping[str, Tensor], needed: Mapping[str, Tensor
     ValueError
     """
     shapes, wanted = (
-        {name: list(value.shape) for name, value in each.items() if name != "num_warmup"} for each in (found, needed)
+        {name: list(value.shape) for name, value in each.items() if name not in OF_WARM_UP} for each in (found, needed)
     )
     if shapes != wanted:
         raise ValueError(

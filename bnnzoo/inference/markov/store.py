@@ -30,7 +30,7 @@ __all__ = [
 
 type Fingerprint = dict[str, str]
 
-FORMAT = 6
+FORMAT = 7
 
 
 def open_store(path: Path) -> None:

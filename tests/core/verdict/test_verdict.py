@@ -56,6 +56,18 @@ def test_divergences_are_counted():
     assert "target_accept (now 0.8), or reparametrise" in message
 
 
+@pytest.mark.parametrize(
+    ("targets", "now"), [([0.8, 0.8], "now 0.8"), ([0.8, 0.95], "now 0.8, which warm-up raised to 0.95")]
+)
+def test_divergences_name_the_target_that_warm_up_ended_with(targets, now):
+    diverging = torch.zeros(4, 500, dtype=torch.bool)
+    diverging[1, 0] = True
+    posterior = sampled(diverging=diverging)
+    posterior = replace(posterior, info=replace(posterior.info, tuning={"target_accept": torch.tensor(targets)}))
+    message = only(posterior, inference.DivergenceWarning)
+    assert f"Write a larger target_accept ({now}), or reparametrise" in message
+
+
 def test_superchains_are_judged_by_nested_rhat():
     def apart(theta):
         short = theta.reshape(40, 50, -1)[:32]

@@ -9,9 +9,13 @@ from torch import Tensor
 
 from bnnzoo.inference.markov.adaptation import (
     FAR,
+    HIGHEST_TARGET,
     NEAR,
+    Adaptation,
+    allowed_shortfall,
     growing_windows,
     initial_step_size,
+    judged,
     no_moments,
     observe,
     pooled_variances,
@@ -159,3 +163,70 @@ def test_the_last_draws_are_shared_between_dual_averaging_and_settling(
 ) -> None:
     begin = settling_from(num_warmup)
     assert (begin - window_ends(num_warmup)[-1], num_warmup - begin) == (averaged, settling)
+
+
+def begun(*targets: float) -> Adaptation:
+    """Return what chains have learnt whose steps aim at some targets."""
+    target = torch.tensor(targets, dtype=torch.float64)
+    one, zero = torch.ones_like(target), torch.zeros_like(target)
+    return Adaptation(one, initial_step_size(one), target, zero, zero)
+
+
+def window(*rates: float, number: int = 100, step_size: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return steps, acceptances and divergences of a chain: most trajectories are accepted, the last ones at some rates."""
+    acceptance = torch.full((1, number), 0.9, dtype=torch.float64)
+    acceptance[0, number - len(rates) :] = torch.tensor(rates, dtype=torch.float64)
+    steps = torch.ones_like(acceptance)
+    steps[0, number - len(rates) :] = step_size
+    return steps, acceptance, torch.zeros_like(acceptance, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(
+    ("rates", "target", "raised"),
+    [
+        ((0.0, 0.0), 0.8, 0.9),  # 2% of trajectories break off, and 1% may
+        ((0.1,), 0.8, 0.8),
+        ((0.4,) * 4, 0.8, 0.8),  # accepted a little less often than half the time: no sign of a narrow place
+        ((0.0,), 0.9, 0.95),
+        ((0.0, 0.0), 0.7, 0.7),  # a lower target has trajectories of this kind in any posterior
+        ((0.0,) * 4, 0.7, 0.85),
+        ((0.0, 0.0), 0.985, HIGHEST_TARGET),
+        ((0.0, 0.0), 0.995, 0.995),  # what was asked for is never lowered
+    ],
+)
+def test_the_target_is_raised_halfway_where_trajectories_break_off(
+    rates: tuple[float, ...], target: float, raised: float
+) -> None:
+    assert float(judged(begun(target), *window(*rates)).target) == pytest.approx(raised)
+
+
+def test_a_divergence_counts_for_more_than_a_rejection() -> None:
+    steps, acceptance, diverging = window(0.9)
+    assert float(judged(begun(0.8), steps, acceptance, diverging).target) == 0.8
+    diverging[0, -1] = True
+    assert float(judged(begun(0.8), steps, acceptance, diverging).target) == 0.9
+
+
+def test_steps_that_dual_averaging_only_tries_do_not_count() -> None:
+    assert float(judged(begun(0.8), *window(0.0, 0.0, step_size=1.4)).target) == 0.8
+    assert float(judged(begun(0.8), *window(0.0, 0.0, step_size=1.2)).target) == 0.9
+
+
+def test_few_trajectories_are_not_judged_and_windows_add_up() -> None:
+    after = judged(begun(0.8), *window(0.0, number=50))
+    assert float(after.target) == 0.8 and float(after.num_judged) == 50 and float(after.shortfall) == 1.0
+    after = judged(after, *window(0.0, number=50))
+    assert float(after.target) == 0.9 and float(after.num_judged) == float(after.shortfall) == 0.0
+    assert float(judged(begun(0.8), *window(0.0, number=39)).num_judged) == 0.0
+
+
+def test_chains_are_judged_each_by_its_own_trajectories() -> None:
+    both = [torch.cat(pair) for pair in zip(window(0.0, 0.0), window(), strict=True)]
+    found = judged(begun(0.8, 0.8), *both)
+    assert found.target.tolist() == [0.9, 0.8]
+    assert found.num_judged.tolist() == [0.0, 100.0]
+
+
+def test_what_is_allowed_is_what_a_gaussian_has_and_more() -> None:
+    allowed = allowed_shortfall(torch.tensor([0.6, 0.7, 0.8, 0.9, 0.98], dtype=torch.float64))
+    assert allowed.tolist() == pytest.approx([0.08, 0.03375, 0.01, 0.005, 0.001])

@@ -1,5 +1,7 @@
 """What warm-up tunes is what was asked for, by the statistics of the draws after it, on a Gaussian in twenty dimensions."""
 
+from collections.abc import Callable
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -51,3 +53,44 @@ def test_hamiltonian_trajectories_are_accepted_a_little_more_often_than_was_aske
     method = kind(num_chains=4, num_warmup=300, num_draws=200, target_accept=target)
     rates = torch.stack([statistic(method, "acceptance_rate", seed) for seed in range(SEEDS)])
     assert float(rates.mean()) == pytest.approx(target + 0.25 * (1 - target), abs=0.05)
+
+
+def schools() -> None:
+    """Eight schools, non-centred: a narrow place where the scale is small, in which one of 6,000 trajectories diverges."""
+    effects = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=torch.float64)
+    errors = torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], dtype=torch.float64)
+    mean, scale = pyro.sample("mean", dist.Normal(0.0, 5.0)), pyro.sample("scale", dist.HalfCauchy(5.0))
+    z = pyro.sample("z", dist.Normal(torch.zeros_like(errors), 1.0).to_event(1))
+    with pyro.plate("schools", 8):
+        pyro.sample("y", dist.Normal(mean + scale * z, errors), obs=effects)
+
+
+def fitted(model: Callable[[], None], method: Method, seed: int) -> Draws:
+    posterior = bz.fit(model, method, seed=seed, progress=False, dtype=torch.float64)
+    assert isinstance(posterior, Draws)
+    return posterior
+
+
+@pytest.mark.filterwarnings("ignore:.*trajectories diverged")
+def test_warm_up_raises_the_target_where_the_posterior_has_a_narrow_place() -> None:
+    runs = [fitted(schools, bz.NUTS(), seed) for seed in range(8)]
+    targets = torch.stack([run.info.tuning["target_accept"] for run in runs])
+    assert float((targets > 0.8).double().mean()) > 0.8 and float(targets.max()) <= 0.99
+    rates, diverging = (
+        torch.stack([run.info.sample_stats[name].double().mean(1) for run in runs])
+        for name in ("acceptance_rate", "diverging")
+    )
+    assert int((diverging.mean(1) > 0).sum()) <= 2  # of eight fits; with the target as it was, in half of them
+    assert float((rates - targets).mean()) == pytest.approx(0.02, abs=0.03)
+
+
+@pytest.mark.parametrize("kind", [bz.NUTS, bz.HMC])
+def test_warm_up_keeps_the_target_where_the_posterior_is_gaussian(kind: type) -> None:
+    targets = torch.stack([fitted(gaussian, kind(), seed).info.tuning["target_accept"] for seed in range(8)])
+    assert float((targets > 0.8).double().mean()) < 0.15
+
+
+def test_chains_that_go_on_keep_their_target() -> None:
+    first = fitted(schools, bz.NUTS(num_draws=50), 0)
+    more = fitted(schools, bz.NUTS(num_warmup=0, num_draws=50, init=first), 1)
+    torch.testing.assert_close(more.info.tuning["target_accept"], first.info.tuning["target_accept"])

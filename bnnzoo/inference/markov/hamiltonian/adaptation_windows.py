@@ -11,11 +11,9 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import one_blas_thread
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.inference.markov.adaptation import (
-    CAREFUL,
-    CAUTION,
     NEAR,
-    Adaptation,
     growing_windows,
+    judged,
     restart_step_size,
     window_ends,
 )
@@ -116,15 +114,18 @@ class Windows:
         )
         growth = growth_of_step(old, metric, gradient).to(learnt.step_size)
         step = restart_step_size(learnt.step, growth, NEAR)
-        caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
         new = end - self.ends[self.ends.index(end) - 1]
+        step_size, acceptance, diverging = (
+            stats[:, -new:, STATS.index(name)].to(learnt.target)
+            for name in ("step_size", "acceptance_rate", "diverging")
+        )
+        learnt = judged(learnt, step_size, acceptance, diverging > 0)._replace(step_size=step.log_step.exp(), step=step)
         done = torch.zeros(len(chains), dtype=torch.bool)
         if may_end(self.mass_matrix, end, self.ends[-1]) and new < number:
-            diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
             stays = has_converged(old, metric, theta, growth, new)
-            done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
+            done = (stays & gaussian).cpu() & (diverging.mean(1).cpu() <= MAX_DIVERGING)
         _write(resting.metric, chains, metric)
-        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, caution))
+        _write(resting.adaptation, chains, learnt)
         kept = 0 if end == self.ends[-1] else new
         for each in self.collected:
             each[chains, :kept] = each[chains, number - kept : number]

@@ -11,7 +11,6 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.program import GradientFunction
 from bnnzoo.inference.markov.adaptation import (
-    CAUTION,
     Adaptation,
     initial_step_size,
     search_step_size,
@@ -103,16 +102,23 @@ class AdaptiveChains(RunningChains):
 
     @property
     def tuned(self) -> dict[str, Tensor]:
-        """Step size and draws of warm-up ``[C]`` of each copy, and its inverse mass as :func:`.inverse_mass_of` returns it."""
+        """Step size, target of acceptance and draws of warm-up ``[C]`` of each copy, and its inverse mass.
+
+        The inverse mass is as :func:`.inverse_mass_of` returns it.
+        """
         resting = self.fleet.resting
+        adaptation = resting.adaptation
         warmed = (self._num_warmup - self.windows.skipped).to(self.keys.device)
-        found = {"step_size": resting.adaptation.step_size, "num_warmup": warmed, **inverse_mass_of(resting.metric)}
+        numbers = {"step_size": adaptation.step_size, "target_accept": adaptation.target, "num_warmup": warmed}
+        found = {**numbers, **inverse_mass_of(resting.metric)}
         return {name: value.clone() for name, value in found.items()}
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Start with step sizes and mass matrices found before."""
         resting = self.fleet.resting
-        adaptation = resting.adaptation._replace(step_size=tuning["step_size"])
+        adaptation = resting.adaptation
+        target = tuning.get("target_accept", adaptation.target)
+        adaptation = adaptation._replace(step_size=tuning["step_size"], target=target)
         self.fleet.write(resting=resting._replace(metric=metric_of(tuning), adaptation=adaptation))
 
     def begin_with(self, variances: Tensor) -> None:
@@ -156,7 +162,7 @@ class AdaptiveChains(RunningChains):
         resting = Resting(
             trajectory=trajectory,
             metric=identity_metric(theta, self.windows.mass_matrix),
-            adaptation=_beginning(step_size),
+            adaptation=_beginning(step_size, settings.target_accept),
             counters=HamiltonianCounters(*counts),
             schedule=HamiltonianSchedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
             keys=keys,
@@ -188,7 +194,7 @@ class AdaptiveChains(RunningChains):
                 return (before - vmap(energy)(resting.metric, self._leapt(*begun, size))).exp()
 
             step_size = search_step_size(acceptance, step_size)
-        adaptation = _beginning(step_size)
+        adaptation = _beginning(step_size, self.settings.target_accept)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
     def _under_way(self, end: Any, trajectory: Any) -> tuple[MovingEnd, Resting]:
@@ -207,5 +213,6 @@ class AdaptiveChains(RunningChains):
         return found
 
 
-def _beginning(step_size: Tensor) -> Adaptation:
-    return Adaptation(step_size, initial_step_size(step_size), torch.full_like(step_size, CAUTION))
+def _beginning(step_size: Tensor, target: float) -> Adaptation:
+    zeros = torch.zeros_like(step_size)
+    return Adaptation(step_size, initial_step_size(step_size), zeros + target, zeros.clone(), zeros.clone())

@@ -100,12 +100,11 @@ class HamiltonianProgram:
     """
 
     kernel: Kernel
-    target_accept: float
 
     @property
-    def key(self) -> tuple[Kernel, float]:
+    def key(self) -> tuple[Any, ...]:
         """What stands for the program."""
-        return self.kernel, self.target_accept
+        return (self.kernel,)
 
     @property
     def begin(self) -> Stage:
@@ -187,8 +186,8 @@ class HamiltonianProgram:
         acceptance = end.sum_acceptance / end.num_steps
         gain = settling_gain((schedule.num_warmup - schedule.settle_from).clamp(min=1).to(acceptance))
         found = torch.where(end.diverging, DIVERGED, acceptance)  # the mean over its steps hides a divergence
-        settled = settle_step_size(state.step, found, self.target_accept, state.caution, gain)
-        step = where(settling, settled, update_step_size(state.step, acceptance, self.target_accept))
+        settled = settle_step_size(state.step, found, state.target, gain=gain)
+        step = where(settling, settled, update_step_size(state.step, acceptance, state.target))
         step = where(warm, step, state.step)
         tuned = torch.where(settling, step.log_average, step.log_step).exp()
         learnt = state._replace(step_size=torch.where(warm, tuned, state.step_size), step=step)

@@ -65,7 +65,7 @@ class HamiltonianChains(AdaptiveChains):
             kernel, settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits])
         )
         data = [own.data for own, _ in fits for _ in chains] if others else None
-        program = HamiltonianProgram(kernel, settings.target_accept)
+        program = HamiltonianProgram(kernel)
         self._set_going(program, density_gradient(density), density, theta, engine, of_copies=data)
 
     def _gather(self) -> None:

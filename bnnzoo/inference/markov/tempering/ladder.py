@@ -72,7 +72,7 @@ class Ladders(AdaptiveChains):
         self._accepted = self.temperatures.new_zeros(len(theta), num_copies)
         starts = theta.repeat_interleave(num_copies, 0)
         self._set_going(
-            TemperedProgram(kernel, settings.target_accept),
+            TemperedProgram(kernel),
             self._path,
             density,
             starts,

@@ -311,7 +311,7 @@ def test_a_divergence_shortens_the_step_that_settles_whatever_the_mean_acceptanc
     density = build_density(target.model, *target.data, dtype=torch.float64)
     settings = HamiltonianSettings(num_chains=1, num_warmup=300)
     loop = HamiltonianSampler(NUTSKernel(5), settings, "python").begin(density, density.init(1, 0), 0, 0)
-    program = HamiltonianProgram(NUTSKernel(5), 0.8)
+    program = HamiltonianProgram(NUTSKernel(5))
     moving, resting = (
         pytree.tree_map(lambda value: value[0], each) for each in (loop.fleet.moving, loop.fleet.resting)
     )

@@ -74,7 +74,7 @@ def test_the_force_is_the_gradient_of_the_target_at_the_temperature(beta: float)
 
     theta, path = torch.tensor([0.3, -0.4], dtype=torch.float64), path_gradient(density())
     value, gradient = path.single(theta, *path.data)
-    program = TemperedProgram(KERNEL, 0.8)
+    program = TemperedProgram(KERNEL)
     torch.testing.assert_close(program.value(beta, value, gradient), target(theta))
     torch.testing.assert_close(program.force(beta, gradient), torch.autograd.functional.jacobian(target, theta))
 
