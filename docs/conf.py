@@ -76,6 +76,7 @@ EXAMPLES = [
     "methods/plot_gap.py",
     "methods/plot_samplers.py",
     "methods/plot_mass_matrix.py",
+    "methods/plot_divergences.py",
     "methods/plot_stochastic_gradients.py",
     "methods/plot_many_rows.py",
     "methods/plot_vi_estimators.py",
