@@ -2,10 +2,10 @@
 What do divergences say?
 ========================
 
-A trajectory diverges where a step is too long for the place it has come to, which is the one warning of a Hamiltonian sampler that
-points at a part of the posterior: the draws may avoid it. The classic case is a hierarchy whose scale can be small. Written in one
-way it has a funnel, which no step size suits; written in another it has a narrow place, for which shorter steps are enough. Warm-up
-notices narrow places and takes shorter steps by itself.
+A trajectory diverges where a step is too long for the place it has come to. It is the one warning of a Hamiltonian sampler that
+points at a part of the posterior: the draws may avoid it. The classic case is a hierarchy whose scale can be small. Written in
+one way it has a funnel, which no step size suits; written in another it has a narrow place, for which shorter steps are enough.
+Warm-up notices narrow places, and takes shorter steps by itself.
 """
 
 import sys
@@ -19,8 +19,8 @@ import torch
 import bnnzoo as bz
 
 # %%
-# The effects of coaching in eight schools, with known standard errors (Rubin 1981). The centred model draws each effect around the
-# mean, the other one draws how many standard deviations it is away.
+# The effects of coaching in eight schools, with known standard errors (Rubin 1981). The centred model draws each effect around
+# the mean, the other one draws how many standard deviations it is away.
 
 effects = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 errors = torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
@@ -49,8 +49,8 @@ if "--smoke" in sys.argv:  # smaller settings, for the tests
 
 # %%
 # Both are fitted by default settings. ``tuning["target_accept"]`` is the acceptance at which the steps of each chain aimed in the
-# end: 0.8 was asked for, and is raised halfway to 1 as often as a window of warm-up has more trajectories that are hardly accepted
-# than a posterior without narrow places would.
+# end: 0.8 was asked for. A window of warm-up in which more trajectories are hardly accepted than a Gaussian would have raises it
+# halfway to 1.
 
 trees = {}
 for name, model in models.items():
@@ -58,7 +58,9 @@ for name, model in models.items():
     trees[name] = bz.to_datatree(posterior)
     stats = trees[name]["sample_stats"]
     targets = ", ".join(f"{target:.3f}" for target in posterior.info.tuning["target_accept"].tolist())
-    print(f"{name:11}  divergences {int(stats.diverging.sum()):3}  steps {float(stats.step_size.mean()):.2f}  targets {targets}")
+    print(
+        f"{name:11}  divergences {int(stats.diverging.sum()):3}  steps {float(stats.step_size.mean()):.2f}  targets {targets}"
+    )
 
 # %%
 # Shorter steps suffice for the non-centred model. In the funnel they only come a little further down: trajectories diverge at the

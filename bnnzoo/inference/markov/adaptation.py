@@ -58,12 +58,12 @@ a caution of 0, 105 with 0.25, 106 with 0.5; an effective draw of non-centred sc
 """
 
 HALF, USUAL, FEWEST_IN_WINDOW, FEWEST_JUDGED, HIGHEST_TARGET = 0.5, 1.3, 40, 60, 0.99
-"""What :func:`judged` goes by: acceptance, step over the median one, trajectories in a window and in all, and the last target.
+"""What :func:`judged` goes by: acceptance, step over the median, fewest trajectories of a window and in all, and the last target.
 
 Trajectories accepted less than half the time fall short of a half by 0.3 to 0.5% in the mean where posteriors are close to
 Gaussian and the target is 0.8, by 2 to 3% for non-centred schools, by 10% in a funnel. Neither the mean acceptance tells a narrow
 place, nor divergences, of which there may be one in 4,000 trajectories, but some that break off among many that do not. Of
-thirty-three fits of networks, fifteen had divergences that kept the target, none where it was raised, with 1.2 times the
+thirty-three fits of networks, eleven had divergences while the target was kept, and none has any; they take 1.2 times the
 gradients.
 """
 

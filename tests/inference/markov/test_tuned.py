@@ -1,6 +1,7 @@
 """What warm-up tunes is what was asked for, by the statistics of the draws after it, on a Gaussian in twenty dimensions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyro
 import pyro.distributions as dist
@@ -94,3 +95,7 @@ def test_chains_that_go_on_keep_their_target() -> None:
     first = fitted(schools, bz.NUTS(num_draws=50), 0)
     more = fitted(schools, bz.NUTS(num_warmup=0, num_draws=50, init=first), 1)
     torch.testing.assert_close(more.info.tuning["target_accept"], first.info.tuning["target_accept"])
+    older = {name: value for name, value in first.info.tuning.items() if name != "target_accept"}
+    before = replace(first, info=replace(first.info, tuning=older))  # of a state that did not raise targets
+    again = fitted(schools, bz.NUTS(num_warmup=0, num_draws=50, init=before), 1)
+    torch.testing.assert_close(again.theta, more.theta)
