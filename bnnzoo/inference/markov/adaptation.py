@@ -19,6 +19,7 @@ __all__ = [
     "StepSize",
     "allowed_shortfall",
     "growing_windows",
+    "initial_adaptation",
     "initial_step_size",
     "judged",
     "no_moments",
@@ -124,6 +125,12 @@ def initial_step_size(step_size: Tensor) -> StepSize:
     """Return the state of dual averaging before any draw; it is drawn towards ten times ``step_size``."""
     zeros = torch.zeros_like(step_size)
     return StepSize(step_size.log(), zeros.clone(), zeros.clone(), (FAR * step_size).log(), zeros.clone())
+
+
+def initial_adaptation(step_size: Tensor, target: float) -> Adaptation:
+    """Return what chains have learnt before any draw, which begin with step sizes ``[C]`` and aim at one acceptance."""
+    zeros = torch.zeros_like(step_size)
+    return Adaptation(step_size, initial_step_size(step_size), zeros + target, zeros.clone(), zeros.clone())
 
 
 def search_step_size(acceptance: Callable[[Tensor], Tensor], step_size: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     allowed_shortfall,
     growing_windows,
+    initial_adaptation,
     initial_step_size,
     judged,
     no_moments,
@@ -167,9 +168,8 @@ def test_the_last_draws_are_shared_between_dual_averaging_and_settling(
 
 def begun(*targets: float) -> Adaptation:
     """Return what chains have learnt whose steps aim at some targets."""
-    target = torch.tensor(targets, dtype=torch.float64)
-    one, zero = torch.ones_like(target), torch.zeros_like(target)
-    return Adaptation(one, initial_step_size(one), target, zero, zero)
+    one = torch.ones(len(targets), dtype=torch.float64)
+    return initial_adaptation(one, 0.0)._replace(target=torch.tensor(targets, dtype=torch.float64))
 
 
 def window(*rates: float, number: int = 100, step_size: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch.func import vmap
 from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov import metrics
-from bnnzoo.inference.markov.adaptation import Adaptation, initial_step_size
+from bnnzoo.inference.markov.adaptation import initial_adaptation
 from bnnzoo.inference.markov.hamiltonian import adaptation_windows
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
@@ -239,7 +239,7 @@ def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
         for kept, given in ((windows.collected[0], draws), (windows.collected[2], gradients)):
             kept[:, :num_draws] = given
         step_size = draws.new_full((33,), 0.3)
-        adaptation = Adaptation(step_size, initial_step_size(step_size), torch.zeros_like(step_size))
+        adaptation = initial_adaptation(step_size, 0.8)
         resting = Resting(None, identity_metric(draws[:, 0], "auto"), adaptation, *(None,) * 3)  # type: ignore[arg-type]
         windows.adapt(resting, company, num_draws, windows.ends[-1])
         return [leaf[0].clone() for leaf in pytree.tree_leaves((resting.metric, resting.adaptation))]
@@ -259,7 +259,7 @@ def test_gradients_without_a_value_tell_nothing(mass_matrix: Any) -> None:
         windows = Windows(mass_matrix, 1000, draws[:, 0])
         windows.collected[0][:, :100], windows.collected[2][:, :100] = draws, gradients
         step_size = torch.full((3,), 0.3, dtype=torch.float64)
-        adaptation = Adaptation(step_size, initial_step_size(step_size), torch.zeros_like(step_size))
+        adaptation = initial_adaptation(step_size, 0.8)
         resting = Resting(None, identity_metric(draws[:, 0], mass_matrix), adaptation, *(None,) * 3)  # type: ignore[arg-type]
         windows.adapt(resting, torch.arange(3), 100, windows.ends[-1])
         return pytree.tree_leaves((resting.metric, resting.adaptation))
@@ -288,7 +288,7 @@ def test_chains_that_diverge_or_see_no_gaussian_go_on(
     windows.collected[0][:, :200], windows.collected[2][:, :200] = draws, gradients
     windows.collected[1][1, ::30, STATS.index("diverging")] = 1.0
     step_size = torch.full((3,), 0.3, dtype=torch.float64)
-    adaptation = Adaptation(step_size, initial_step_size(step_size), torch.zeros_like(step_size))
+    adaptation = initial_adaptation(step_size, 0.8)
     metric = identity_metric(draws[:, 0], mass_matrix)
     resting = Resting(None, metric, adaptation, *(None,) * 3)  # type: ignore[arg-type]
     assert windows.adapt(resting, torch.arange(3), 200, end).tolist() == expected

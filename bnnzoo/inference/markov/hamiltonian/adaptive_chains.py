@@ -11,8 +11,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.program import GradientFunction
 from bnnzoo.inference.markov.adaptation import (
-    Adaptation,
-    initial_step_size,
+    initial_adaptation,
     search_step_size,
     settling_from,
 )
@@ -162,7 +161,7 @@ class AdaptiveChains(RunningChains):
         resting = Resting(
             trajectory=trajectory,
             metric=identity_metric(theta, self.windows.mass_matrix),
-            adaptation=_beginning(step_size, settings.target_accept),
+            adaptation=initial_adaptation(step_size, settings.target_accept),
             counters=HamiltonianCounters(*counts),
             schedule=HamiltonianSchedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
             keys=keys,
@@ -194,7 +193,7 @@ class AdaptiveChains(RunningChains):
                 return (before - vmap(energy)(resting.metric, self._leapt(*begun, size))).exp()
 
             step_size = search_step_size(acceptance, step_size)
-        adaptation = _beginning(step_size, self.settings.target_accept)
+        adaptation = initial_adaptation(step_size, self.settings.target_accept)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
     def _under_way(self, end: Any, trajectory: Any) -> tuple[MovingEnd, Resting]:
@@ -211,8 +210,3 @@ class AdaptiveChains(RunningChains):
         adaptation = resting.adaptation._replace(step_size=step_size)
         found: Phase = self.fleet.tried(moving, resting._replace(adaptation=adaptation)).end.phase
         return found
-
-
-def _beginning(step_size: Tensor, target: float) -> Adaptation:
-    zeros = torch.zeros_like(step_size)
-    return Adaptation(step_size, initial_step_size(step_size), zeros + target, zeros.clone(), zeros.clone())
