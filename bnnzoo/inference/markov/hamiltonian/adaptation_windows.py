@@ -11,6 +11,8 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import one_blas_thread
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.inference.markov.adaptation import (
+    CAREFUL,
+    CAUTION,
     NEAR,
     growing_windows,
     judged,
@@ -119,7 +121,11 @@ class Windows:
             stats[:, -new:, STATS.index(name)].to(learnt.target)
             for name in ("step_size", "acceptance_rate", "diverging")
         )
-        learnt = judged(learnt, step_size, acceptance, diverging > 0)._replace(step_size=step.log_step.exp(), step=step)
+        learnt = judged(learnt, step_size, acceptance, diverging > 0)._replace(
+            step_size=step.log_step.exp(),
+            step=step,
+            caution=torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution),
+        )
         done = torch.zeros(len(chains), dtype=torch.bool)
         if may_end(self.mass_matrix, end, self.ends[-1]) and new < number:
             stays = has_converged(old, metric, theta, growth, new)

@@ -186,7 +186,7 @@ class HamiltonianProgram:
         acceptance = end.sum_acceptance / end.num_steps
         gain = settling_gain((schedule.num_warmup - schedule.settle_from).clamp(min=1).to(acceptance))
         found = torch.where(end.diverging, DIVERGED, acceptance)  # the mean over its steps hides a divergence
-        settled = settle_step_size(state.step, found, state.target, gain=gain)
+        settled = settle_step_size(state.step, found, state.target, state.caution, gain)
         step = where(settling, settled, update_step_size(state.step, acceptance, state.target))
         step = where(warm, step, state.step)
         tuned = torch.where(settling, step.log_average, step.log_step).exp()
