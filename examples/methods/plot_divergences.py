@@ -54,13 +54,11 @@ if "--smoke" in sys.argv:  # smaller settings, for the tests
 
 trees = {}
 for name, model in models.items():
-    posterior = bz.fit(model, bz.NUTS(**settings), errors, effects, seed=0, dtype=torch.float64, progress=False)
+    method = bz.NUTS(**settings)
+    posterior = bz.fit(model, method, errors, effects, seed=0, dtype=torch.float64, progress=False)
     trees[name] = bz.to_datatree(posterior)
-    stats = trees[name]["sample_stats"]
-    targets = ", ".join(f"{target:.3f}" for target in posterior.info.tuning["target_accept"].tolist())
-    print(
-        f"{name:11}  divergences {int(stats.diverging.sum()):3}  steps {float(stats.step_size.mean()):.2f}  targets {targets}"
-    )
+    diverging = trees[name]["sample_stats"]["diverging"]
+    print(f"{name}: {int(diverging.sum())} divergences, targets {posterior.info.tuning['target_accept'].tolist()}")
 
 # %%
 # Shorter steps suffice for the non-centred model. In the funnel they only come a little further down: trajectories diverge at the
