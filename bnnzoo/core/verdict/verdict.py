@@ -188,11 +188,13 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
 
 def _shorter_steps(posterior: Draws) -> str:
     """Say how to take shorter steps, with the target of acceptance as it was given and as warm-up left it."""
-    target, tuned = posterior.info.config.get("target_accept"), posterior.info.tuning.get("target_accept")
+    config, tuned = posterior.info.config, posterior.info.tuning.get("target_accept")
+    target = config.get("sampler", config).get("target_accept")  # of tempered chains that of their sampler
     if target is None:
         return "Take shorter steps, use NUTS()"
-    highest = target if tuned is None else float(f"{float(tuned.max()):.4g}")  # in single precision
-    raised = f", which warm-up raised to {highest:.3g}" if highest > target else ""
+    highest = target if tuned is None else float(tuned.max())
+    is_raised = highest > target + 1e-6  # beyond what single precision makes of it
+    raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
     return f"Write a larger target_accept (now {target}{raised})"
 
 

@@ -106,8 +106,8 @@ class HamiltonianSettings(AdaptiveSettings):
     Parameters
     ----------
     target_accept : float
-        Mean acceptance probability to which the step size is tuned. Where some trajectories of a chain break off, since it meets
-        narrow places, warm-up raises it up to 0.99; ``posterior.info.tuning["target_accept"]`` is what each chain ended with.
+        Mean acceptance probability to which the step size is tuned. Warm-up raises it, to at most 0.99, for a chain that meets
+        regions of high curvature; ``posterior.info.tuning["target_accept"]`` is what each chain ended with.
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM

@@ -57,13 +57,20 @@ def test_divergences_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("targets", "now"), [([0.8, 0.8], "now 0.8"), ([0.8, 0.95], "now 0.8, which warm-up raised to 0.95")]
+    ("config", "targets", "now"),
+    [
+        (CONFIG, [0.8, 0.8], "now 0.8"),
+        (CONFIG, [0.8, 0.95], "now 0.8, which warm-up raised to 0.95"),
+        ({"target_accept": 0.99996}, [0.99996], "now 0.99996"),
+        ({"sampler": CONFIG, "num_temperatures": 3}, [[0.8, 0.9]], "now 0.8, which warm-up raised to 0.9"),  # tempered
+    ],
 )
-def test_divergences_name_the_target_that_warm_up_ended_with(targets, now):
+def test_divergences_name_the_target_that_warm_up_ended_with(config, targets, now):
     diverging = torch.zeros(4, 500, dtype=torch.bool)
     diverging[1, 0] = True
-    posterior = sampled(diverging=diverging)
-    posterior = replace(posterior, info=replace(posterior.info, tuning={"target_accept": torch.tensor(targets)}))
+    posterior = sampled(config=config, diverging=diverging)
+    tuning = {"target_accept": torch.tensor(targets, dtype=torch.float32)}  # in which 0.8 is a little more
+    posterior = replace(posterior, info=replace(posterior.info, tuning=tuning))
     message = only(posterior, inference.DivergenceWarning)
     assert f"Write a larger target_accept ({now}), or reparametrise" in message
 

@@ -201,8 +201,9 @@ def test_the_target_is_raised_halfway_where_trajectories_break_off(
 
 
 def test_a_divergence_counts_for_more_than_a_rejection() -> None:
-    steps, acceptance, diverging = window(0.9)
+    steps, acceptance, diverging = window(0.9, number=400)
     assert float(judged(begun(0.8), steps, acceptance, diverging).target) == 0.8
+    assert float(judged(begun(0.8), *window(0.0, number=400)).target) == 0.8
     diverging[0, -1] = True
     assert float(judged(begun(0.8), steps, acceptance, diverging).target) == 0.9
 

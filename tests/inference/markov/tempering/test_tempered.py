@@ -56,10 +56,8 @@ def on_grid() -> dict[str, float]:
 @pytest.mark.parametrize(
     ("sampler", "engine"),
     [
-        (
-            bz.HMC(**{**QUICK, "num_draws": 800}, target_accept=0.95),
-            "native",
-        ),  # with longer steps chains seldom leave the narrowest scales
+        # with longer steps chains seldom leave the narrowest scales
+        (bz.HMC(**{**QUICK, "num_draws": 800}, target_accept=0.95), "native"),
         pytest.param(bz.NUTS(**QUICK), "native", marks=pytest.mark.slow),
         pytest.param(bz.NUTS(**QUICK, mass_matrix="dense"), "graph", marks=pytest.mark.slow),
     ],
