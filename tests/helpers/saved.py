@@ -16,7 +16,7 @@ from bnnzoo.core.posterior.covariance import Dense, Diagonal, Embedded, Kronecke
 from bnnzoo.core.posterior.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior
-from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
+from bnnzoo.inference.variational.flow import FlowPosterior, flow_over
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.inference.variational.pathfinder import Resampled
@@ -116,7 +116,7 @@ def by_hand() -> dict[str, Posterior]:
     flows = {}
     for name, family in (("flow", FullRank(size)), ("narrow_flow", MeanField())):
         base = family.start(loc, 0.1)
-        flow = Flow(family, len(base), coupling_layers(density, 2, 4, seed=3))
+        flow = flow_over(density, family, len(base), 2, 4, seed=3)
         params = flow.start_from(base)
         flows[name] = FlowPosterior(density, info, flow, params + 0.1 * random(len(params)))
     weights = torch.tensor([0.3, 0.7]).log()

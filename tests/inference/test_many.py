@@ -99,6 +99,7 @@ def test_blocks_of_fits_grow_where_they_are_quickly_done(
         bz.MAP(num_members=2),
         bz.MeanFieldVI(num_steps=60),
         bz.FullRankVI(),
+        bz.FlowVI(bz.FullRankVI(num_steps=60), num_steps=60),
         bz.DeepEnsemble(num_members=2, num_steps=80),
         bz.MAMS(num_chains=2, num_warmup=60, num_draws=20),
         bz.SGHMC(num_chains=1, num_warmup=40, num_draws=20),
@@ -112,6 +113,21 @@ def test_all_other_methods_agree_with_fits_one_by_one(method: Any) -> None:
         one = alone(method, data[number], number)
         count = 20 if found.info.sampling == "iid" else None
         assert torch.allclose(found.draws(count), one.draws(count), rtol=share, atol=share), number
+
+
+@pytest.mark.parametrize(
+    "method", [bz.FullRankVI(num_steps=60), bz.FlowVI(bz.FullRankVI(num_steps=60), num_steps=60)], ids=str
+)
+def test_gradients_of_members_are_traced_once_for_all_fits(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, trace = [], native_training.inner_graph
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        traced.append(method)
+        return trace(*args, **kwargs)
+
+    monkeypatch.setattr(native_training, "inner_graph", noted)
+    together(method, datasets(3), engine="native")
+    assert len(traced) == (2 if isinstance(method, bz.FlowVI) else 1)  # a flow's Gaussian is trained first
 
 
 @pytest.mark.parametrize("outcome", [dist.Normal, dist.Bernoulli, dist.Poisson], ids=lambda kind: kind.__name__)

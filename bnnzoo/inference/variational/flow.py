@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from bnnzoo.core.types import Whole
 from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 
-__all__ = ["Flow", "FlowPosterior", "SinhArcsinh", "coupling_layers"]
+__all__ = ["Flow", "FlowPosterior", "SinhArcsinh", "flow_over"]
 
 MAX_TAIL = math.log(2.0)  # of the log tail weight of one layer
 MIN_SLOPE = 0.05  # of the affine part of one layer; the base has the scale
@@ -83,13 +83,18 @@ class Flow:
         The Gaussians that are transformed.
     num_base : int
         Number of its parameters.
+    num_layers, num_hidden : int
+        Coupling layers, and hidden units of the network in each.
     layers : Module
-        Holds the shapes of T's weights and their values at the start.
+        Holds the shapes of T's weights and their values at the start, by which flows do not differ: a graph takes them as
+        arguments.
     """
 
     base: InvertibleFamily
     num_base: int
-    layers: nn.Module
+    num_layers: int
+    num_hidden: int
+    layers: nn.Module = field(compare=False)
 
     def start(self, loc: Tensor, scale: float) -> Tensor:
         """Return parameters ``[Q]`` of the Gaussian with the given means ``[P]`` and independent entries of one sd."""
@@ -165,22 +170,21 @@ class FlowPosterior(StoredPosterior):
 
     def state(self) -> dict[str, Any]:
         """Return the parameters, the family that is transformed, and what the layers are made of."""
-        layers = self.flow.layers
         return {
             "params": self.params,
             "base": self.flow.base,
             "num_base": self.flow.num_base,
-            "num_layers": len(list(layers.get_submodule("layers").children())),
-            "num_hidden": self.info.config["num_hidden"],
-            "buffers": dict(layers.named_buffers()),
+            "num_layers": self.flow.num_layers,
+            "num_hidden": self.flow.num_hidden,
+            "buffers": dict(self.flow.layers.named_buffers()),
         }
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], owner: Owner) -> "FlowPosterior":
         """Return the posterior of which :meth:`state` was stored."""
-        layers = coupling_layers(owner.density, state["num_layers"], state["num_hidden"], owner.info.seed)
-        layers.load_state_dict(state["buffers"], strict=False)
-        flow = Flow(state["base"], state["num_base"], layers)
+        base, num_base = state["base"], state["num_base"]
+        flow = flow_over(owner.density, base, num_base, state["num_layers"], state["num_hidden"], owner.info.seed)
+        flow.layers.load_state_dict(state["buffers"], strict=False)
         return cls(owner.density, owner.info, flow, state["params"])
 
     def _draw(self, noise: Tensor) -> Tensor:
@@ -222,8 +226,10 @@ class _Univariate:
         return composed
 
 
-def coupling_layers(density: LogDensity, num_layers: int, num_hidden: int, seed: int) -> nn.Module:
-    """Return coupling layers from zuko for ``theta[P]`` whose composition is the identity."""
+def flow_over(
+    density: LogDensity, base: InvertibleFamily, num_base: int, num_layers: int, num_hidden: int, seed: int
+) -> Flow:
+    """Return a flow for ``theta[P]``, a Gaussian transformed by coupling layers from zuko whose composition is the identity."""
     num_params = density.num_params
     try:
         from zuko.flows.autoregressive import MaskedAutoregressiveTransform
@@ -248,4 +254,5 @@ def coupling_layers(density: LogDensity, num_layers: int, num_hidden: int, seed:
     for layer in layers:
         for last in layer.hyper[-1].parameters() if num_params > 1 else layer.parameters():
             nn.init.zeros_(last)
-    return _Layers(layers, ComposedTransform).to(dtype=density.dtype, device=density.device)
+    composed = _Layers(layers, ComposedTransform).to(dtype=density.dtype, device=density.device)
+    return Flow(base, num_base, num_layers, num_hidden, composed)

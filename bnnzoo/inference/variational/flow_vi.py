@@ -11,7 +11,7 @@ from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.optimise.pathfinder import stacked
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
-from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
+from bnnzoo.inference.variational.flow import FlowPosterior, flow_over
 from bnnzoo.inference.variational.frame import frame_of
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.variational_settings import VISettings
@@ -90,11 +90,11 @@ class FlowVI(VISettings):
                 f"FlowVI(base={type(base).__name__}()): write FullRankVI() or MeanFieldVI(), whose draws can be turned back into "
                 f"noise."
             )
-        layers = coupling_layers(density, self.num_layers, self.num_hidden, context.seed)
+        num_base = len(family.start(torch.zeros(density.num_params), 1.0))
+        flow = flow_over(density, family, num_base, self.num_layers, self.num_hidden, context.seed)
         params, before = fit_family(base, family, density, context)
         if not before.complete:
             raise KeyboardInterrupt("FlowVI was interrupted before its flow was trained.")
-        flow = Flow(family, params.shape[1], layers)
         start, frame = torch.stack([flow.start_from(row) for row in params]), None
         if "converged" in before.config:  # the Gaussians have units, in which they stand at the origin
             frame = stacked([frame_of(*family.gaussian(row)) for row in params])

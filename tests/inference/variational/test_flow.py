@@ -7,7 +7,7 @@ import torch
 from torch.func import jacrev
 
 from bnnzoo.core.model.density import build_density
-from bnnzoo.inference.variational.flow import Flow, SinhArcsinh, coupling_layers
+from bnnzoo.inference.variational.flow import Flow, SinhArcsinh, flow_over
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.testing import linear_gaussian
@@ -18,7 +18,7 @@ def flow_of(num_params: int, dense: bool = True) -> tuple[Flow, torch.Tensor]:
     family = FullRank(num_params) if dense else MeanField()
     base = family.start(torch.linspace(-1.0, 1.0, num_params), 0.7)
     density = build_density(target.model, *target.data)
-    flow = Flow(family, len(base), coupling_layers(density, 3, 8, seed=0))
+    flow = flow_over(density, family, len(base), 3, 8, seed=0)
     return flow, flow.start_from(base)
 
 
@@ -42,6 +42,15 @@ def test_starts_as_the_gaussian() -> None:
         theta = flow.draw(params, noise)
         torch.testing.assert_close(theta, flow.base.draw(base, noise))
         torch.testing.assert_close(flow.log_prob(params, theta), flow.base.log_prob(base, theta))
+
+
+def test_flows_are_equal_whatever_their_weights_at_the_start() -> None:
+    density = build_density(linear_gaussian().model, *linear_gaussian().data)
+    flow = flow_over(density, MeanField(), 6, 2, 4, seed=0)
+    assert flow == flow_over(density, MeanField(), 6, 2, 4, seed=1)
+    assert flow != flow_over(density, MeanField(), 6, 3, 4, seed=0)
+    assert flow != flow_over(density, MeanField(), 6, 2, 5, seed=0)
+    assert flow != flow_over(density, FullRank(3), 9, 2, 4, seed=0)
 
 
 def test_sinh_arcsinh_has_its_derivative_and_inverse() -> None:
