@@ -11,6 +11,9 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference.markov.adaptation import (
+    FEWEST_IN_WINDOW,
+    HIGHEST_TARGET,
+    LONGEST,
     NEAR,
     StepSize,
     initial_step_size,
@@ -34,16 +37,32 @@ MIN_ACCEPTANCE, MIN_WEIGHT = 1e-2, 0.02
 FEWEST_AVERAGED = 15
 """Draws after a restart of dual averaging before its average is near enough to settle: it begins at ten times the step."""
 
+MAX_REJECTED, FEWEST_JUDGED = 0.004, 1000
+"""Share of the trajectories of a window that may hardly be accepted before the target rises, and the fewest to judge by.
+
+Where posteriors are close to Gaussian it is 0.2% at most, and 0.6 to 1% in windows of networks, splines and hierarchies that had
+divergences.
+"""
+
 SHORTEST = 0.5
 """Smallest mean length of a trajectory in quarter periods of a standard normal, once scales are known."""
 
 
+class Target(NamedTuple):
+    """Acceptance at which chains aim, and the trajectories of the open window: all, and those hardly ever accepted."""
+
+    accept: float
+    num_judged: int = 0
+    num_rejected: int = 0
+
+
 class TrajectoryTuning(NamedTuple):
-    """What chains learn besides step size and scales: mean ``[C, P]`` and trajectory length."""
+    """What chains learn besides step size and scales: mean ``[C, P]``, trajectory length, and what acceptance to aim at."""
 
     mean: Tensor
     tuner: StepSize
     length: Length
+    target: Target
 
 
 class TrajectoryChains(LockstepChains[TrajectoryTuning]):
@@ -76,7 +95,8 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
             self.step_size = float(search_step_size(self._acceptance, theta.new_tensor(self.step_size)))
         first = FIRST_NUM_STEPS * self.step_size if root is None else dynamics.quarter_period(self.num_params)
         length = initial_length(settings.trajectory_length or first)
-        self.tuning = TrajectoryTuning(theta.clone(), initial_step_size(theta.new_tensor(self.step_size)), length)
+        tuner, target = initial_step_size(theta.new_tensor(self.step_size)), Target(settings.target_accept)
+        self.tuning = TrajectoryTuning(theta.clone(), tuner, length, target)
         self._tell()
 
     def progress_fields(self) -> dict[str, float]:
@@ -85,9 +105,10 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         return {"acceptance": rate, "step size": self.step_size, "steps": steps}
 
     def _tuned_numbers(self) -> dict[str, float]:
-        return {"trajectory_length": self.tuning.length.value}
+        return {"trajectory_length": self.tuning.length.value, "target_accept": self.tuning.target.accept}
 
     def _adopt_numbers(self, numbers: Mapping[str, float]) -> None:
+        self.tuning = self.tuning._replace(target=Target(numbers["target_accept"]))
         if self.settings.trajectory_length is None:
             self.tuning = self.tuning._replace(length=initial_length(numbers["trajectory_length"]))
 
@@ -113,7 +134,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
     def _learn(self, draw: int) -> None:
         """Update step size, length, mean and moments from the trajectories just travelled."""
         moving, resting = self.fleet.moving, self.fleet.resting
-        (mean, tuner, length), start, end = self.tuning, resting.start, moving.state.point
+        (mean, tuner, length, target), start, end = self.tuning, resting.start, moving.state.point
         acceptance = self._statistic("acceptance_rate").to(end.theta.dtype)
         if self.settings.trajectory_length is None:
             jumped, slope = self._jump(start, end, mean, acceptance, self.shared.units)
@@ -132,9 +153,13 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         settles = draw >= max(
             settling_from(self._num_warmup, fewest=0), max(self.shared.ends, default=0) + FEWEST_AVERAGED
         )
-        target = self.settings.target_accept
+        is_near = float(tuner.count) >= FEWEST_AVERAGED and self.step_size < LONGEST * float(tuner.log_average.exp())
+        if is_near:  # dual averaging tries steps that are much longer
+            hardly = int((acceptance < MIN_ACCEPTANCE).sum())
+            target = Target(target.accept, target.num_judged + len(acceptance), target.num_rejected + hardly)
+        wanted = target.accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
-        tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
+        tuner = settle_step_size(tuner, harmonic, wanted, 0.0) if settles else update_step_size(tuner, harmonic, wanted)
         weight = max(1 / (draw + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * resting.drawn.theta
         if not float(tuner.log_step.exp()) > torch.finfo(mean.dtype).tiny:
@@ -148,17 +173,18 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
                 f"of their own."
             )
         self.step_size = float((tuner.log_average if settles else tuner.log_step).exp())
-        self.tuning = TrajectoryTuning(mean, tuner, length)
+        self.tuning = TrajectoryTuning(mean, tuner, length, target)
         self._observe(draw)
 
     def _rescale(self, growth: float, first: bool) -> None:
-        """Restart the tuning of the step size and, after the first window, of the length."""
+        """Restart the tuning of the step size and, after the first window, of the length; aim higher where that is needed."""
         tuner, change = self.tuning.tuner, self.tuning.tuner.log_step.new_tensor(growth)
         if self.shared.mass_matrix == "diagonal":
             tuner = retuned_step_size(tuner, change, first)
         else:
             tuner = restart_step_size(tuner, change, NEAR)
-        self.step_size, self.tuning = float(tuner.log_step.exp()), self.tuning._replace(tuner=tuner)
+        target = raised(self.tuning.target, self.num_chains)
+        self.step_size, self.tuning = float(tuner.log_step.exp()), self.tuning._replace(tuner=tuner, target=target)
         if first and self.settings.trajectory_length is None:  # lengths in the old units carry little information
             length = initial_length(self.dynamics.quarter_period(self.num_params))
             self.tuning = self.tuning._replace(length=length)
@@ -168,6 +194,17 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         self.step_size = float(self.tuning.tuner.log_average.exp())
         if self.settings.trajectory_length is None:
             self.tuning = self.tuning._replace(length=self.tuning.length.averaged())
+
+
+def raised(target: Target, num_chains: int) -> Target:
+    """Return what to aim at in the next window: higher if too many trajectories of the last one were hardly accepted.
+
+    They meet regions of high curvature, in which steps that suit the rest of the posterior are too long.
+    """
+    is_known = target.num_judged >= max(FEWEST_JUDGED, FEWEST_IN_WINDOW * num_chains)
+    if not is_known or target.num_rejected <= MAX_REJECTED * target.num_judged:
+        return Target(target.accept)
+    return Target(max(target.accept, min((1 + target.accept) / 2, HIGHEST_TARGET)))
 
 
 @dataclass(frozen=True)
