@@ -15,7 +15,6 @@ __all__ = [
     "DIVERGED",
     "FEWEST_IN_WINDOW",
     "HIGHEST_TARGET",
-    "LONGEST",
     "NEAR",
     "START_BUFFER",
     "Adaptation",

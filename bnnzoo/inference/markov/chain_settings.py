@@ -123,7 +123,8 @@ class LockstepSettings(AdaptiveSettings):
     Parameters
     ----------
     target_accept : float
-        Acceptance probability, as the harmonic mean over chains, to which the step size is tuned.
+        Acceptance probability, as the harmonic mean over chains, to which the step size is tuned. Warm-up of ``ChEESHMC`` raises
+        it, to at most 0.99, where chains meet regions of high curvature; see ``posterior.info.tuning["target_accept"]``.
     max_steps : int
         Largest number of leapfrog steps of a trajectory.
     num_groups : int

@@ -30,7 +30,7 @@ __all__ = [
 
 type Fingerprint = dict[str, str]
 
-FORMAT = 7
+FORMAT = 8
 
 
 def open_store(path: Path) -> None:

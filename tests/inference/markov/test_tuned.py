@@ -91,11 +91,26 @@ def test_warm_up_keeps_the_target_where_the_posterior_is_gaussian(kind: type) ->
     assert float((targets > 0.8).double().mean()) < 0.15
 
 
-def test_chains_that_go_on_keep_their_target() -> None:
-    first = fitted(schools, bz.NUTS(num_draws=50), 0)
-    more = fitted(schools, bz.NUTS(num_warmup=0, num_draws=50, init=first), 1)
+def test_warm_up_raises_the_target_of_chains_in_lockstep_for_all_of_them() -> None:
+    runs = [fitted(schools, bz.ChEESHMC(), seed) for seed in range(4)]
+    targets = torch.stack([run.info.tuning["target_accept"] for run in runs])
+    assert int((targets[:, 0] > 0.7).sum()) >= 3 and bool((targets == targets[:, :1]).all())
+    rejected = torch.stack([(run.info.sample_stats["acceptance_rate"] < 0.01).double().mean() for run in runs])
+    assert float(rejected.mean()) < 0.006  # with the target as it was 0.01 and more
+
+
+@pytest.mark.parametrize(("kind", "model"), [(bz.ChEESHMC, gaussian), (bz.MAMS, schools)])
+def test_warm_up_keeps_the_target_of_other_chains_in_lockstep(kind: type, model: Callable[[], None]) -> None:
+    targets = torch.stack([fitted(model, kind(), seed).info.tuning["target_accept"] for seed in range(4)])
+    torch.testing.assert_close(targets, torch.full_like(targets, 0.7))
+
+
+@pytest.mark.parametrize("kind", [bz.NUTS, bz.ChEESHMC])
+def test_chains_that_go_on_keep_their_target(kind: type) -> None:
+    first = fitted(schools, kind(num_draws=50), 0)
+    more = fitted(schools, kind(num_warmup=0, num_draws=50, init=first), 1)
     torch.testing.assert_close(more.info.tuning["target_accept"], first.info.tuning["target_accept"])
     older = {name: value for name, value in first.info.tuning.items() if name != "target_accept"}
     before = replace(first, info=replace(first.info, tuning=older))  # of a state that did not raise targets
-    again = fitted(schools, bz.NUTS(num_warmup=0, num_draws=50, init=before), 1)
+    again = fitted(schools, kind(num_warmup=0, num_draws=50, init=before), 1)
     torch.testing.assert_close(again.theta, more.theta)

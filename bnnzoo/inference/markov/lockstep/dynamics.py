@@ -6,7 +6,7 @@ Positions are measured in units of the posterior as estimated so far: they move 
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,7 +28,12 @@ class Point(NamedTuple):
 
 @runtime_checkable
 class Dynamics(Protocol):
-    """How a momentum is drawn, and how a force changes it."""
+    """How a momentum is drawn, and how a force changes it.
+
+    ``diverges`` says whether a step that is too long may gain energy without bound.
+    """
+
+    diverges: ClassVar[bool]
 
     def refresh(self, noise: Tensor) -> Tensor:
         """Return a momentum ``[P]`` from standard normal ``noise[P]``."""
@@ -50,6 +55,8 @@ class Dynamics(Protocol):
 @dataclass(frozen=True)
 class Newtonian:
     """Hamiltonian dynamics with a unit mass: momenta are standard normal and grow by ``time * force``."""
+
+    diverges: ClassVar[bool] = True
 
     def refresh(self, noise: Tensor) -> Tensor:
         """Return ``noise`` itself."""
@@ -84,6 +91,8 @@ class Microcanonical:
     ----------
     Robnik, De Luca, Silverstein and Seljak (2023), Microcanonical Hamiltonian Monte Carlo, JMLR 24.
     """
+
+    diverges: ClassVar[bool] = False
 
     def refresh(self, noise: Tensor) -> Tensor:
         """Return a direction uniform on the sphere."""

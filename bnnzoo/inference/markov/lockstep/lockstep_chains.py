@@ -112,7 +112,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         """Go on with what was learnt before."""
         self.step_size = float(tuning["step_size"][0])
         self.shared.metric = metric_of({name: value[:1] for name, value in tuning.items()})
-        self._adopt_numbers({name: float(tuning[name][0]) for name in self._tuned_numbers()})
+        self._adopt_numbers({name: float(tuning[name][0]) for name in self._tuned_numbers() if name in tuning})
         self._tell()
 
     @abstractmethod

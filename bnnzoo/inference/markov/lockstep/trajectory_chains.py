@@ -1,5 +1,6 @@
 """Chains in lockstep that take trajectories of the same number of steps, so that no tree is needed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +14,6 @@ from bnnzoo.engine.choose import Engine
 from bnnzoo.inference.markov.adaptation import (
     FEWEST_IN_WINDOW,
     HIGHEST_TARGET,
-    LONGEST,
     NEAR,
     StepSize,
     initial_step_size,
@@ -30,25 +30,26 @@ from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, gro
 from bnnzoo.inference.markov.lockstep.motions import Common, Trajectories, metropolis
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
 
-__all__ = ["TrajectoryChains", "TrajectorySampler", "TrajectoryTuning"]
+__all__ = ["AcceptanceTarget", "TrajectoryChains", "TrajectorySampler", "TrajectoryTuning", "raised"]
 
 FIRST_NUM_STEPS, EARLY_MAX_STEPS = 8, 256
 MIN_ACCEPTANCE, MIN_WEIGHT = 1e-2, 0.02
 FEWEST_AVERAGED = 15
 """Draws after a restart of dual averaging before its average is near enough to settle: it begins at ten times the step."""
 
-MAX_REJECTED, FEWEST_JUDGED = 0.004, 1000
-"""Share of the trajectories of a window that may hardly be accepted before the target rises, and the fewest to judge by.
+MAX_REJECTED, FEWEST_JUDGED, USUAL = 0.005, 1000, 1.5
+"""Share of the trajectories of a window that may hardly be accepted before the target rises, the fewest to judge by, and the
+factor within which their steps are of the average one.
 
-Where posteriors are close to Gaussian it is 0.2% at most, and 0.6 to 1% in windows of networks, splines and hierarchies that had
-divergences.
+Of 97 models the share is 0.3% at most where posteriors are close to Gaussian, and 0.5 to 2% where chains in lockstep had
+divergences: networks, splines and hierarchies.
 """
 
 SHORTEST = 0.5
 """Smallest mean length of a trajectory in quarter periods of a standard normal, once scales are known."""
 
 
-class Target(NamedTuple):
+class AcceptanceTarget(NamedTuple):
     """Acceptance at which chains aim, and the trajectories of the open window: all, and those hardly ever accepted."""
 
     accept: float
@@ -62,7 +63,7 @@ class TrajectoryTuning(NamedTuple):
     mean: Tensor
     tuner: StepSize
     length: Length
-    target: Target
+    target: AcceptanceTarget
 
 
 class TrajectoryChains(LockstepChains[TrajectoryTuning]):
@@ -95,7 +96,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
             self.step_size = float(search_step_size(self._acceptance, theta.new_tensor(self.step_size)))
         first = FIRST_NUM_STEPS * self.step_size if root is None else dynamics.quarter_period(self.num_params)
         length = initial_length(settings.trajectory_length or first)
-        tuner, target = initial_step_size(theta.new_tensor(self.step_size)), Target(settings.target_accept)
+        tuner, target = initial_step_size(theta.new_tensor(self.step_size)), AcceptanceTarget(settings.target_accept)
         self.tuning = TrajectoryTuning(theta.clone(), tuner, length, target)
         self._tell()
 
@@ -108,7 +109,9 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         return {"trajectory_length": self.tuning.length.value, "target_accept": self.tuning.target.accept}
 
     def _adopt_numbers(self, numbers: Mapping[str, float]) -> None:
-        self.tuning = self.tuning._replace(target=Target(numbers["target_accept"]))
+        self.tuning = self.tuning._replace(
+            target=AcceptanceTarget(numbers.get("target_accept", self.settings.target_accept))
+        )
         if self.settings.trajectory_length is None:
             self.tuning = self.tuning._replace(length=initial_length(numbers["trajectory_length"]))
 
@@ -153,10 +156,10 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         settles = draw >= max(
             settling_from(self._num_warmup, fewest=0), max(self.shared.ends, default=0) + FEWEST_AVERAGED
         )
-        is_near = float(tuner.count) >= FEWEST_AVERAGED and self.step_size < LONGEST * float(tuner.log_average.exp())
-        if is_near:  # dual averaging tries steps that are much longer
+        strays = abs(math.log(self.step_size) - float(tuner.log_average))  # steps that dual averaging tries tell little
+        if float(tuner.count) >= FEWEST_AVERAGED and strays < math.log(USUAL):
             hardly = int((acceptance < MIN_ACCEPTANCE).sum())
-            target = Target(target.accept, target.num_judged + len(acceptance), target.num_rejected + hardly)
+            target = AcceptanceTarget(target.accept, target.num_judged + len(acceptance), target.num_rejected + hardly)
         wanted = target.accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
         tuner = settle_step_size(tuner, harmonic, wanted, 0.0) if settles else update_step_size(tuner, harmonic, wanted)
@@ -183,7 +186,9 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
             tuner = retuned_step_size(tuner, change, first)
         else:
             tuner = restart_step_size(tuner, change, NEAR)
-        target = raised(self.tuning.target, self.num_chains)
+        target = self.tuning.target
+        if self.dynamics.diverges:
+            target = raised(target, self.num_chains)
         self.step_size, self.tuning = float(tuner.log_step.exp()), self.tuning._replace(tuner=tuner, target=target)
         if first and self.settings.trajectory_length is None:  # lengths in the old units carry little information
             length = initial_length(self.dynamics.quarter_period(self.num_params))
@@ -196,15 +201,15 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
             self.tuning = self.tuning._replace(length=self.tuning.length.averaged())
 
 
-def raised(target: Target, num_chains: int) -> Target:
+def raised(target: AcceptanceTarget, num_chains: int) -> AcceptanceTarget:
     """Return what to aim at in the next window: higher if too many trajectories of the last one were hardly accepted.
 
     They meet regions of high curvature, in which steps that suit the rest of the posterior are too long.
     """
     is_known = target.num_judged >= max(FEWEST_JUDGED, FEWEST_IN_WINDOW * num_chains)
     if not is_known or target.num_rejected <= MAX_REJECTED * target.num_judged:
-        return Target(target.accept)
-    return Target(max(target.accept, min((1 + target.accept) / 2, HIGHEST_TARGET)))
+        return AcceptanceTarget(target.accept)
+    return AcceptanceTarget(max(target.accept, min((1 + target.accept) / 2, HIGHEST_TARGET)))
 
 
 @dataclass(frozen=True)

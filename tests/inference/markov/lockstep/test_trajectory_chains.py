@@ -15,7 +15,12 @@ from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.chain_settings import LockstepSettings
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.motions import Common, Trajectories, metropolis
-from bnnzoo.inference.markov.lockstep.trajectory_chains import EARLY_MAX_STEPS, TrajectoryChains
+from bnnzoo.inference.markov.lockstep.trajectory_chains import (
+    EARLY_MAX_STEPS,
+    AcceptanceTarget,
+    TrajectoryChains,
+    raised,
+)
 from bnnzoo.inference.markov.trajectory_length import Jump, jump_of_spread, squared_jump
 
 WIDTHS = torch.logspace(-3, 0, 30)
@@ -85,3 +90,48 @@ def test_a_chain_that_accepts_no_step_however_short_ends_the_fit_with_a_sentence
     chains.fleet.write(resting=resting._replace(stats=stats))
     with pytest.raises(FloatingPointError, match=said):
         deque(iter(partial(chains._learn, 0), "never"), 0)
+
+
+@pytest.mark.parametrize(
+    ("judged", "rejected", "num_chains", "expected"),
+    [
+        (1000, 5, 4, 0.7),
+        (1000, 6, 4, 0.85),
+        (999, 999, 4, 0.7),  # too few to tell
+        (1279, 1279, 32, 0.7),  # of too few draws
+        (1280, 7, 32, 0.85),
+    ],
+)
+def test_the_target_rises_where_a_share_of_a_window_is_hardly_accepted(
+    judged: int, rejected: int, num_chains: int, expected: float
+) -> None:
+    assert raised(AcceptanceTarget(0.7, judged, rejected), num_chains) == AcceptanceTarget(pytest.approx(expected))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.98, 0.99), (0.99, 0.99), (0.995, 0.995)])
+def test_targets_rise_to_at_most_99_hundredths(before: float, after: float) -> None:
+    assert raised(AcceptanceTarget(before, 2000, 2000), 4).accept == pytest.approx(after)
+
+
+def test_trajectories_with_steps_that_are_tried_do_not_count() -> None:
+    settings = LockstepSettings(num_warmup=150, num_draws=0)
+    chains = TrajectoryChains(Newtonian(), jump_of_spread, build_density(model), settings, torch.zeros(4, 30), seed=0)
+    for _ in range(3):
+        chains.advance()
+    resting, rate = chains.fleet.resting, chains.stats_names.index("acceptance_rate")
+    stats = resting.stats.clone()
+    stats[:, rate] = torch.tensor([0.9, 0.0099, 0.0101, 0.0]).double()
+    chains.fleet.write(resting=resting._replace(stats=stats))
+    tuner, step = chains.tuning.tuner, torch.tensor(0.1, dtype=torch.float64).log()
+    for count, factor, counted in [
+        (15, 1.49, True),
+        (15, 1 / 1.49, True),
+        (14, 1.0, False),
+        (15, 1.51, False),
+        (15, 1 / 1.51, False),
+    ]:
+        found = tuner._replace(count=torch.tensor(float(count)), log_average=step)
+        chains.tuning = chains.tuning._replace(tuner=found, target=AcceptanceTarget(0.7))
+        chains.step_size = 0.1 * factor
+        chains._learn(10)
+        assert chains.tuning.target == AcceptanceTarget(0.7, *((4, 2) if counted else (0, 0)))
