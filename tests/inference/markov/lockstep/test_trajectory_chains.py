@@ -113,6 +113,17 @@ def test_targets_rise_to_at_most_99_hundredths(before: float, after: float) -> N
     assert raised(AcceptanceTarget(before, 2000, 2000), 4).accept == pytest.approx(after)
 
 
+@pytest.mark.parametrize(
+    ("dynamics", "jump", "expected"), [(Newtonian(), jump_of_spread, 0.85), (Microcanonical(), squared_jump, 0.7)]
+)
+def test_the_target_rises_where_energy_errors_have_no_bound(dynamics: Dynamics, jump: Jump, expected: float) -> None:
+    settings = LockstepSettings(num_warmup=150, num_draws=0)
+    chains = TrajectoryChains(dynamics, jump, build_density(model), settings, torch.zeros(4, 30), seed=0)
+    chains.tuning = chains.tuning._replace(target=AcceptanceTarget(0.7, 2000, 2000))
+    chains._rescale(1.0, first=False)
+    assert chains.tuning.target.accept == chains.tuned["target_accept"][0] == pytest.approx(expected)
+
+
 def test_trajectories_with_steps_that_are_tried_do_not_count() -> None:
     settings = LockstepSettings(num_warmup=150, num_draws=0)
     chains = TrajectoryChains(Newtonian(), jump_of_spread, build_density(model), settings, torch.zeros(4, 30), seed=0)
