@@ -42,7 +42,9 @@ MAX_REJECTED, FEWEST_JUDGED, USUAL = 0.005, 1000, 1.5
 factor within which their steps are of the average one.
 
 Of 97 models the share is 0.3% at most where posteriors are close to Gaussian, and 0.5 to 2% where chains in lockstep had
-divergences: networks, splines and hierarchies.
+divergences: networks, splines and hierarchies. It is seen late, often in the last window, so that the
+target rises by much: of 27 fits that had it raised, 24 had diverging trajectories before, 16 where it went half of the way to 1, and
+8 where it goes two thirds.
 """
 
 SHORTEST = 0.5
@@ -209,7 +211,7 @@ def raised(target: AcceptanceTarget, num_chains: int) -> AcceptanceTarget:
     is_known = target.num_judged >= max(FEWEST_JUDGED, FEWEST_IN_WINDOW * num_chains)
     if not is_known or target.num_rejected <= MAX_REJECTED * target.num_judged:
         return AcceptanceTarget(target.accept)
-    return AcceptanceTarget(max(target.accept, min((1 + target.accept) / 2, HIGHEST_TARGET)))
+    return AcceptanceTarget(max(target.accept, min((2 + target.accept) / 3, HIGHEST_TARGET)))
 
 
 @dataclass(frozen=True)

@@ -96,10 +96,10 @@ def test_a_chain_that_accepts_no_step_however_short_ends_the_fit_with_a_sentence
     ("judged", "rejected", "num_chains", "expected"),
     [
         (1000, 5, 4, 0.7),
-        (1000, 6, 4, 0.85),
+        (1000, 6, 4, 0.9),
         (999, 999, 4, 0.7),  # too few to tell
         (1279, 1279, 32, 0.7),  # of too few draws
-        (1280, 7, 32, 0.85),
+        (1280, 7, 32, 0.9),
     ],
 )
 def test_the_target_rises_where_a_share_of_a_window_is_hardly_accepted(
@@ -114,7 +114,7 @@ def test_targets_rise_to_at_most_99_hundredths(before: float, after: float) -> N
 
 
 @pytest.mark.parametrize(
-    ("dynamics", "jump", "expected"), [(Newtonian(), jump_of_spread, 0.85), (Microcanonical(), squared_jump, 0.7)]
+    ("dynamics", "jump", "expected"), [(Newtonian(), jump_of_spread, 0.9), (Microcanonical(), squared_jump, 0.7)]
 )
 def test_the_target_rises_where_energy_errors_have_no_bound(dynamics: Dynamics, jump: Jump, expected: float) -> None:
     settings = LockstepSettings(num_warmup=150, num_draws=0)
