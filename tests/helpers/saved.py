@@ -116,7 +116,7 @@ def by_hand() -> dict[str, Posterior]:
     flows = {}
     for name, family in (("flow", FullRank(size)), ("narrow_flow", MeanField())):
         base = family.start(loc, 0.1)
-        flow = flow_over(density, family, len(base), 2, 4, seed=3)
+        flow = flow_over(density, family, 2, 4, seed=3)
         params = flow.start_from(base)
         flows[name] = FlowPosterior(density, info, flow, params + 0.1 * random(len(params)))
     weights = torch.tensor([0.3, 0.7]).log()

@@ -173,7 +173,6 @@ class FlowPosterior(StoredPosterior):
         return {
             "params": self.params,
             "base": self.flow.base,
-            "num_base": self.flow.num_base,
             "num_layers": self.flow.num_layers,
             "num_hidden": self.flow.num_hidden,
             "buffers": dict(self.flow.layers.named_buffers()),
@@ -182,8 +181,7 @@ class FlowPosterior(StoredPosterior):
     @classmethod
     def from_state(cls, state: Mapping[str, Any], owner: Owner) -> "FlowPosterior":
         """Return the posterior of which :meth:`state` was stored."""
-        base, num_base = state["base"], state["num_base"]
-        flow = flow_over(owner.density, base, num_base, state["num_layers"], state["num_hidden"], owner.info.seed)
+        flow = flow_over(owner.density, state["base"], state["num_layers"], state["num_hidden"], owner.info.seed)
         flow.layers.load_state_dict(state["buffers"], strict=False)
         return cls(owner.density, owner.info, flow, state["params"])
 
@@ -226,9 +224,7 @@ class _Univariate:
         return composed
 
 
-def flow_over(
-    density: LogDensity, base: InvertibleFamily, num_base: int, num_layers: int, num_hidden: int, seed: int
-) -> Flow:
+def flow_over(density: LogDensity, base: InvertibleFamily, num_layers: int, num_hidden: int, seed: int) -> Flow:
     """Return a flow for ``theta[P]``, a Gaussian transformed by coupling layers from zuko whose composition is the identity."""
     num_params = density.num_params
     try:
@@ -255,4 +251,5 @@ def flow_over(
         for last in layer.hyper[-1].parameters() if num_params > 1 else layer.parameters():
             nn.init.zeros_(last)
     composed = _Layers(layers, ComposedTransform).to(dtype=density.dtype, device=density.device)
+    num_base = len(base.start(torch.zeros(num_params), 1.0))
     return Flow(base, num_base, num_layers, num_hidden, composed)

@@ -90,8 +90,7 @@ class FlowVI(VISettings):
                 f"FlowVI(base={type(base).__name__}()): write FullRankVI() or MeanFieldVI(), whose draws can be turned back into "
                 f"noise."
             )
-        num_base = len(family.start(torch.zeros(density.num_params), 1.0))
-        flow = flow_over(density, family, num_base, self.num_layers, self.num_hidden, context.seed)
+        flow = flow_over(density, family, self.num_layers, self.num_hidden, context.seed)
         params, before = fit_family(base, family, density, context)
         if not before.complete:
             raise KeyboardInterrupt("FlowVI was interrupted before its flow was trained.")

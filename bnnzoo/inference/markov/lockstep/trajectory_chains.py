@@ -37,9 +37,9 @@ MIN_ACCEPTANCE, MIN_WEIGHT = 1e-2, 0.02
 FEWEST_AVERAGED = 15
 """Draws after a restart of dual averaging before its average is near enough to settle: it begins at ten times the step."""
 
-MAX_REJECTED, FEWEST_JUDGED, USUAL = 0.005, 1000, 1.5
-"""Share of the trajectories of a window that may hardly be accepted before the target rises, the fewest to judge by, and the
-factor within which their steps are of the average one.
+MAX_UNLIKELY, FEWEST_TRAJECTORIES, USUAL = 0.005, 1000, 1.5
+"""Share of the trajectories of a window whose acceptance may be below ``MIN_ACCEPTANCE`` before the target rises, the fewest to
+judge by, and the factor within which their steps are of the average one.
 
 Of 97 models the share is 0.3% at most where posteriors are close to Gaussian, and 0.5 to 2% where chains in lockstep had
 divergences: networks, splines and hierarchies. It is seen late, often in the last window, so that the target rises by much: of 73
@@ -51,11 +51,11 @@ SHORTEST = 0.5
 
 
 class AcceptanceTarget(NamedTuple):
-    """Acceptance at which chains aim, and the trajectories of the open window: all, and those hardly ever accepted."""
+    """Acceptance at which chains aim, and numbers of trajectories in the open window: judged, and unlikely to be accepted."""
 
     accept: float
     num_judged: int = 0
-    num_rejected: int = 0
+    num_unlikely: int = 0
 
 
 class TrajectoryTuning(NamedTuple):
@@ -159,8 +159,8 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         )
         strays = abs(math.log(self.step_size) - float(tuner.log_average))  # steps that dual averaging tries tell little
         if float(tuner.count) >= FEWEST_AVERAGED and strays < math.log(USUAL):
-            hardly = int((acceptance < MIN_ACCEPTANCE).sum())
-            target = AcceptanceTarget(target.accept, target.num_judged + len(acceptance), target.num_rejected + hardly)
+            unlikely = target.num_unlikely + int((acceptance < MIN_ACCEPTANCE).sum())
+            target = target._replace(num_judged=target.num_judged + len(acceptance), num_unlikely=unlikely)
         wanted = target.accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
         tuner = settle_step_size(tuner, harmonic, wanted, 0.0) if settles else update_step_size(tuner, harmonic, wanted)
@@ -203,12 +203,12 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
 
 
 def raised(target: AcceptanceTarget, num_chains: int) -> AcceptanceTarget:
-    """Return what to aim at in the next window: higher if too many trajectories of the last one were hardly accepted.
+    """Return what to aim at in the next window: higher if too many trajectories of the last one were unlikely to be accepted.
 
     They meet regions of high curvature, in which steps that suit the rest of the posterior are too long.
     """
-    is_known = target.num_judged >= max(FEWEST_JUDGED, FEWEST_IN_WINDOW * num_chains)
-    if not is_known or target.num_rejected <= MAX_REJECTED * target.num_judged:
+    is_known = target.num_judged >= max(FEWEST_TRAJECTORIES, FEWEST_IN_WINDOW * num_chains)
+    if not is_known or target.num_unlikely <= MAX_UNLIKELY * target.num_judged:
         return AcceptanceTarget(target.accept)
     return AcceptanceTarget(max(target.accept, min((2 + target.accept) / 3, HIGHEST_TARGET)))
 
