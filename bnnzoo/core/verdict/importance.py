@@ -1,16 +1,20 @@
 """Importance weights of an approximation's draws, and the moments of the posterior by them."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Whole
 from bnnzoo.core.verdict.pareto import pareto_k, smoothed
+from bnnzoo.engine.points import Points
 
 __all__ = [
     "NUM_DRAWS",
@@ -19,6 +23,7 @@ __all__ = [
     "alike",
     "drawn_from",
     "draws_together",
+    "log_joint_as_graph",
     "log_joint_at",
     "log_weights_of",
     "many_draws_of",
@@ -104,6 +109,19 @@ def log_joint_at(density: LogDensity, theta: Tensor) -> Tensor:
     with torch.no_grad(), isolated(0, density.device):
         found = _in_blocks(density, theta)
     return found.nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
+
+
+def log_joint_as_graph(density: LogDensity, most: int) -> Callable[[Tensor], Tensor]:
+    """Return :func:`log_joint_at` for a loop of calls at up to ``most`` points each, in which the model need not run."""
+    if density.is_one_of_many or most * max(1, density.num_data) > VALUES_AT_A_TIME:
+        return partial(log_joint_at, density)
+
+    def batched(theta: Tensor, *data: Any) -> Tensor:
+        found: Tensor = vmap(lambda row: density.log_joint(row, *data))(theta)
+        return found
+
+    graph = density.shared(("log joint", most), lambda: Points(density.log_joint, batched, 0, at_least=most))
+    return lambda theta: graph(theta, *density.data).nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
 
 
 def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,9 +13,9 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.importance import Shift, WeightedDraws
 from bnnzoo.core.verdict.quantities import Quantities
 from bnnzoo.engine.failures import FailuresAsNaN
-from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.points import Points
 from bnnzoo.engine.torch_private import LoweringWarning
-from bnnzoo.engine.value_and_grad import value_and_grad_of
+from bnnzoo.engine.value_and_grad import single_value_and_grad, value_and_grad_of
 
 __all__ = ["FEW_CHAINS", "Moved", "moves", "shift_by_chains"]
 
@@ -117,7 +117,8 @@ def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]
         with FailuresAsNaN():  # points that fail are rejected one by one
             return batched(theta, *data)
 
-    return density.shared("short chains", lambda: Lowered(batched, fallback=eagerly))
+    alone = single_value_and_grad(density.log_joint)
+    return density.shared("short chains", lambda: Points(alone, batched, NUM_TRAJECTORIES * MAX_LEAPS, eagerly))
 
 
 def _root(theta: Tensor) -> Tensor:

@@ -286,7 +286,8 @@ def _at(both: Lowered, inputs: Inputs, theta: Tensor) -> tuple[Tensor, Tensor]:
 def _objective(team: Team, density: LogDensity) -> tuple[Objective, LogDensity, tuple[Tensor, ...], NoiseSource]:
     """Return the objective, the density whose data its batches are cut from, its constants, and the noise of a step."""
     method, streams = team.method, MemberStreams(team.seed, team.members)
-    value: Callable[[Tensor, Inputs], Tensor] = log_joint_objective(density).function
+    plain = log_joint_objective(density)
+    value: Callable[[Tensor, Inputs], Tensor] = plain.function
     noise: NoiseSource = lambda _: ()  # noqa: E731
     of_batches = density
     constants: tuple[Tensor, ...] = ()
@@ -302,7 +303,7 @@ def _objective(team: Team, density: LogDensity) -> tuple[Objective, LogDensity, 
             anchored.numbered(density),
             anchored.constants,
         )
-    objective: Objective = MemberObjective(value)
+    objective: Objective = plain if value is plain.function else MemberObjective(value)
     if method.repulsion is not None:
         objective = Repulsive.of(objective, density, method.repulsion)
     return objective, of_batches, constants, noise

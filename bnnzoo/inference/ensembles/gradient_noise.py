@@ -73,7 +73,9 @@ def _steepest(density: LogDensity, start: Tensor, batch_size: int, streams: Memb
     """Return the largest eigenvalue of the Hessian of the loss per observation, of a mini-batch, at the steepest start."""
     objective = log_joint_objective(density)
     batch = next(IndependentBatches(batch_size).stream(density, streams))
-    both = Lowered(objective.value_and_grad, objective.looped_value_and_grad)
+    both = density.shared(
+        "gradient of a batch", lambda: Lowered(objective.value_and_grad, objective.looped_value_and_grad)
+    )
     noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
 
     def gradient(theta: Tensor) -> Tensor:

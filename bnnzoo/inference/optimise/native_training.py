@@ -72,7 +72,7 @@ def member_gradient(run: Run, first: Given, log: EngineLog | None = None) -> Inn
 
     tensors = [run.start[0], *(leaves[i] for i in places)]
     found: Inner | None = run.shared(
-        ("gradient of a member", kinds_of(tensors)),
+        ("gradient of a member", spec, kinds_of(tensors)),
         lambda: inner_graph(value_and_grad, tensors, counts_flops=True, log=log),
     )
     return found

@@ -119,7 +119,7 @@ def train(
     key = objective.key if isinstance(objective, MemberObjective) else None
 
     def shared[T](what: Hashable, make: Callable[[], T]) -> T:
-        return make() if key is None else density.shared((what, key, optimiser, num_own), make)
+        return make() if key is None else density.shared((what, key), make)
 
     run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name, shared)
     steps = Steps(source, noise, streams.shared)
@@ -137,7 +137,7 @@ def train(
                 LoweringWarning,
                 stacklevel=2,
             )
-        one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
+        one_step = shared(("step", optimiser, num_own), lambda: _lowered_step(objective, optimiser, num_own))
         return _trained_in_batch(run, one_step, steps, reasons)
     ran_as("native")
     return trained_natively(native, run, steps)

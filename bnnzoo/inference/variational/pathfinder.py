@@ -20,7 +20,7 @@ from bnnzoo.core.program.seeds import word_of
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import Count, Range
 from bnnzoo.core.types import Whole
-from bnnzoo.core.verdict.importance import log_joint_at, smoothed_ratios
+from bnnzoo.core.verdict.importance import log_joint_as_graph, log_joint_at, smoothed_ratios
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.paths import Normals, Paths, paths_from
@@ -222,7 +222,9 @@ def _followed(method: Pathfinder, density: LogDensity, start: Tensor, seed: int)
     evaluate = density.value_and_grad.specialize(start, *density.data, num_calls=TYPICAL_STEPS)
     return paths_from(
         lambda theta: evaluate(theta, *density.data),
-        partial(log_joint_at, density),
+        partial(log_joint_at, density)
+        if evaluate.how == "eager"
+        else log_joint_as_graph(density, noise.shape[:2].numel()),
         start,
         noise,
         max_steps=method.max_steps,

@@ -80,16 +80,19 @@ def test_fits_of_two_shapes_in_turn_keep_the_graphs_of_both() -> None:
     assert made[1] is made[3] is made[4]
 
 
-def test_a_later_fit_traces_nothing(monkeypatch) -> None:
+@pytest.mark.parametrize("engine", ["auto", "native"])
+def test_a_later_fit_traces_nothing(engine: str, monkeypatch) -> None:
+    monkeypatch.setenv("BNNZOO_ENGINE", engine)
+
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("traced")
 
-    for name in ("NUTS", "MAP", "MeanFieldVI"):
+    for name in SHORT:
         fitted(line, SHORT[name], X, Y)
     monkeypatch.setattr(graphs, "operations_of", refused)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LoweringWarning)
-        for name in ("NUTS", "MAP", "MeanFieldVI"):
+        for name in SHORT:
             fitted(line, SHORT[name], X, Y + 1)
 
 

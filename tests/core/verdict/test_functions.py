@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections import deque
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,17 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.model.density import made_of
 from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import Gaussian
+from bnnzoo.core.reading import kept_graphs
 from bnnzoo.core.verdict import quantities
 from bnnzoo.core.verdict.accuracy import accuracy_of
 from bnnzoo.core.verdict.importance import WeightedDraws
 from bnnzoo.core.verdict.quantities import Quantities, quantities_of
 from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
+from bnnzoo.engine import points
+from bnnzoo.engine.points import Points
 from bnnzoo.inference import (
     DiagonalLaplace,
     FullRankVI,
@@ -48,6 +53,19 @@ def said(method: bz.core.method.Method, *hidden: int, model: bz.core.types.Model
         warnings.simplefilter("always")
         bz.fit(model or network(*hidden), method, *rows(), seed=0, progress=False)
     return [str(each.message) for each in caught if issubclass(each.category, ParetoKWarning)]
+
+
+def test_a_network_is_judged_in_native_code_by_the_same_sentence_as_by_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sentences = network(8), []
+    for seconds, is_native in ((0.0, True), (1e9, False)):
+        monkeypatch.setattr(points, "CPP_SECONDS", seconds)
+        monkeypatch.setattr(kept_graphs, "_KEPT", deque(maxlen=1))
+        with pytest.warns(ParetoKWarning) as caught:
+            fitted = bz.fit(model, MeanFieldVI(num_steps=500), *rows(), progress=False)
+        sentences.append([str(each.message) for each in caught])
+        judge: Points = made_of(fitted.density).shared("short chains", lambda: None)
+        assert any(judge._native.values()) == is_native
+    assert len(sentences[0]) == 1 and sentences[0] == sentences[1]
 
 
 @pytest.mark.parametrize("method", [MeanFieldVI(), Pathfinder(), KFACLaplace()], ids=lambda each: type(each).__name__)

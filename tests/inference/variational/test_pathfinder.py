@@ -15,6 +15,7 @@ import torch
 import bnnzoo as bz
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.verdict.importance import log_joint_as_graph, log_joint_at
 from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.inference import FewEffectiveDrawsWarning, NotConvergedWarning, ParetoKWarning
 from bnnzoo.inference.many import seed_of_fit
@@ -304,3 +305,21 @@ def test_the_scale_of_three_observations_has_a_tail_that_weighted_draws_do_not_r
     with pytest.warns(ParetoKWarning, match="weighted draws are not those of the posterior"):
         posterior = bz.fit(model, bz.Pathfinder(), torch.tensor([1.2, 2.9, 0.4]), seed=seed, progress=False)
     assert posterior.info.config["psis_pareto_k"] < 0.7
+
+
+def test_the_model_does_not_run_at_every_step() -> None:
+    runs = 0
+
+    def bent() -> None:
+        nonlocal runs
+        runs += 1
+        x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(0.1 * x**2, 0.2))
+
+    posterior = bz.fit(bent, bz.Pathfinder(), seed=0, progress=False, dtype=torch.float64)
+    before, steps = runs, posterior.info.fit_stats["path_elbo"].shape[1]
+    assert before < 20 and steps > 10
+    values = log_joint_as_graph(posterior.density, 6)
+    theta = posterior.draws()[0, :5]
+    first, again = values(theta), values(theta[:2])
+    assert torch.allclose(first, log_joint_at(posterior.density, theta), rtol=1e-12) and torch.equal(first[:2], again)

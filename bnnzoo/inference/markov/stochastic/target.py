@@ -1,7 +1,7 @@
 """The posterior of some chains as they see it: through the gradients of one batch of rows after another."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -71,11 +71,12 @@ class Target:
         if rows < num_data and not loads:
             refuse_no_rows(rows, density)
         self.order = RowOrder(num_data, rows, independent) if rows < num_data and not loads else None
+        self._rows = (rows, loads, settings.control_variates)
         self._same = AllRows().stream(density, MemberStreams(0, range(len(keys))))
         self._batched, self._looped = (
             stochastic_gradient(each) for each in (objective.value_and_grad, objective.looped_value_and_grad)
         )
-        self.gradient = Lowered(self._batched, self._looped)
+        self.gradient = density.shared("stochastic gradient", lambda: Lowered(self._batched, self._looped))
         self.batches_of_data = max(1.0, num_data / rows)
         self.svrg_period = settings.svrg_period or math.ceil(self.batches_of_data)
         self.renews_anchor = settings.control_variates == "svrg"
@@ -109,7 +110,10 @@ class Target:
         def looped(theta: Tensor, rows: Rows, anchor: Anchor, *data: Any) -> tuple[Tensor, Tensor]:
             return self._looped(theta, anchor, batch(rows, data))
 
-        return GradientFunction(single, batched, looped, fed.data)
+        def shared(key: Hashable, make: Callable[[], Any]) -> Any:
+            return self._density.shared(("stochastic gradient", self._rows, fed.dims, key), make)
+
+        return GradientFunction(single, batched, looped, fed.data, shared)
 
     def next_renewal(self, steps: int) -> int:
         """Return the number of steps at which anchors, or rows that are read from outside of memory, are the next ones."""
