@@ -45,7 +45,8 @@ def kfold(
     .. math:: \mathrm{elpd} = \sum_{k} \sum_{i \in I_k} \log p(y_i \mid y_{-I_k})
 
     The model is fitted once to all observations and once without each fold. Unlike LOO by importance sampling it holds for
-    every method, however far its posterior is from the exact one: what is judged are the predictions it makes.
+    every method, however far its posterior is from the exact one: what is judged are the predictions it makes. How far that is
+    is said of the fit to all observations alone; a refit warns of what its own record tells, such as chains that disagree.
 
     Parameters
     ----------

@@ -65,8 +65,11 @@ class Refit:
 
 
 def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
-    """Fit the model without the rows of each refit, some refits side by side, and return the log likelihood of the rows."""
-    fits = fits_like(density, refits[0].method, len(refits))
+    """Fit the model without the rows of each refit, some refits side by side, and return the log likelihood of the rows.
+
+    What counts is how a method predicts: that it is an approximation has been said of the fit to all rows.
+    """
+    fits = fits_like(density, refits[0].method, len(refits), judged=False)
     found: list[xr.DataArray] = []
     for block in in_blocks(refits):
         posteriors = fits([each.kept(density) for each in block], [each.seed for each in block])

@@ -152,3 +152,21 @@ def test_a_likelihood_without_rows_is_refused():
 def test_an_unknown_estimator_is_refused():
     with pytest.raises(ValueError, match=r"leave_future_out\(estimator='psis'\): write 'exact' or 'approx'"):
         bz.validation.leave_future_out(TARGET.model, ExactLinear(), X, Y, min_observations=8, estimator="psis")
+
+
+def test_that_a_method_only_approximates_is_said_of_the_fit_to_all_rows_and_not_of_each_refit():
+    def model(x, y):
+        b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(x @ b, 0.3), obs=y)
+
+    generator = torch.Generator().manual_seed(0)
+    z, first, noise = torch.randn(3, 40, generator=generator)
+    x, y = torch.stack([z + 0.1 * first, z], 1), z + 0.3 * noise
+    with pytest.warns(bz.inference.ParetoKWarning, match=r"standard deviation of 'b'\[\d\] is 0\.2") as caught:
+        bz.validation.kfold(model, bz.MeanFieldVI(), x, y, num_folds=4)
+    assert len(caught) == 1
+    hardly_moving = bz.NUTS(num_warmup=5, num_draws=500, max_tree_depth=1, step_size=0.001)
+    with pytest.warns(bz.inference.FitWarning) as caught:
+        bz.validation.kfold(model, hardly_moving, x, y, num_folds=4)
+    assert len(caught) >= 5
