@@ -366,3 +366,10 @@ def test_importing_bnnzoo_leaves_slow_libraries_alone() -> None:
     code = f"import torch, pyro; {asked}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_measures_and_validation_import_no_library_for_plots() -> None:
+    code = "import sys; from bnnzoo import validation, diagnostics, calibration; print('arviz_plots' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    assert found.stdout.strip() == "False"

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_stats.loo import compare
 from arviz_stats.utils import ELPDData
 from numpy.typing import NDArray
 
@@ -75,7 +75,7 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
 def _weights(found: Mapping[str, ELPDData]) -> pd.Series:
     if len(found) == 1:
         return pd.Series(1.0, index=list(found))
-    table = az.compare(dict(found), method="stacking")
+    table = compare(dict(found), method="stacking")
     weights = table["weight"].reindex(list(found)).clip(lower=0.0)
     return weights / weights.sum()
 
