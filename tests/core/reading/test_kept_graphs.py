@@ -15,7 +15,7 @@ from bnnzoo.core.data.minibatch import DataError
 from bnnzoo.core.model.density import made_of
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.reading import kept_graphs
-from bnnzoo.engine import graphs
+from bnnzoo.engine import graphs, points
 from bnnzoo.engine.lowered import LoweringWarning
 
 X = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)
@@ -29,6 +29,7 @@ SHORT = {
     "FlowVI": bz.FlowVI(num_steps=30),
     "Pathfinder": bz.Pathfinder(),
     "DeepEnsemble": bz.DeepEnsemble(num_members=2),
+    "SWAG": bz.SWAG(num_steps=60),
 }
 
 
@@ -87,13 +88,32 @@ def test_a_later_fit_traces_nothing(engine: str, monkeypatch) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("traced")
 
-    for name in SHORT:
+    names = [name for name in SHORT if name != "SWAG"]  # whose rate, which the data decide, is part of a step
+    for name in names:
         fitted(line, SHORT[name], X, Y)
     monkeypatch.setattr(graphs, "operations_of", refused)
     with warnings.catch_warnings():
         warnings.simplefilter("error", LoweringWarning)
-        for name in SHORT:
+        for name in names:
             fitted(line, SHORT[name], X, Y + 1)
+
+
+@pytest.mark.parametrize("engine", ["graph", "native"])
+def test_a_later_fit_by_swag_traces_its_step_alone(engine: str, monkeypatch) -> None:
+    monkeypatch.setenv("BNNZOO_ENGINE", engine)
+    traced, trace = [], graphs.operations_of
+    fitted(line, SHORT["SWAG"], X, Y)
+    monkeypatch.setattr(graphs, "operations_of", lambda *args: traced.append(1) or trace(*args))
+    fitted(line, SHORT["SWAG"], X, Y + 1)
+    assert len(traced) <= 1
+
+
+def test_the_graphs_of_a_fit_judged_in_native_code_are_kept(monkeypatch) -> None:
+    monkeypatch.setattr(points, "CPP_SECONDS", 0.0)
+    model = bz.models.supervised(bz.models.mlp(1, (4,)), bz.priors.fan_in(1.0), bz.likelihoods.gaussian(scale=0.3))
+    first, again = (fitted(model, bz.MeanFieldVI(num_steps=500), X[:, None], y) for y in (Y, Y + 0.1))
+    assert any(made_of(first.density).shared("short chains", lambda: None)._native.values())
+    assert made_of(first.density) is made_of(again.density)
 
 
 def test_other_settings_shapes_and_types_have_graphs_of_their_own() -> None:

@@ -52,8 +52,10 @@ def said(model: Any, method: Any, *data: Tensor, dtype: torch.dtype = SINGLE) ->
     [
         # which of the two depends on the machine: its factorisations round in their own ways
         (bz.Laplace(), "(cannot be computed at [0-9]+ of|is off by up to [0-9]+)"),
-        pytest.param(  # chains stand where it can be
-            bz.NUTS(max_tree_depth=3, num_warmup=300, num_draws=300), "is off by up to", marks=pytest.mark.slow
+        pytest.param(  # chains stand where it can be, as a rule
+            bz.NUTS(max_tree_depth=3, num_warmup=300, num_draws=300),
+            "(cannot be computed at [0-9]+ of [0-9]+ draws and )?is off by up to",
+            marks=pytest.mark.slow,
         ),
     ],
 )

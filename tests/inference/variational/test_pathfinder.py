@@ -323,3 +323,16 @@ def test_the_model_does_not_run_at_every_step() -> None:
     theta = posterior.draws()[0, :5]
     first, again = values(theta), values(theta[:2])
     assert torch.allclose(first, log_joint_at(posterior.density, theta), rtol=1e-12) and torch.equal(first[:2], again)
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
+def test_a_model_that_runs_as_python_has_bounds_too() -> None:
+    def by_python() -> None:
+        x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        assert float(x.detach()) > -math.inf
+        pyro.sample("y", dist.Normal(3.0, 0.5))
+
+    posterior = bz.fit(by_python, bz.Pathfinder(num_paths=2), seed=0, progress=False, dtype=torch.float64)
+    draws = posterior.draws()[0]
+    assert bool((draws.mean(0) - torch.tensor([0.0, 3.0])).abs().max() < 0.15)
+    assert bool((draws.std(0) / torch.tensor([1.0, 0.5])).log().abs().max() < 0.15)

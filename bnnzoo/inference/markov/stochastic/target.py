@@ -71,7 +71,6 @@ class Target:
         if rows < num_data and not loads:
             refuse_no_rows(rows, density)
         self.order = RowOrder(num_data, rows, independent) if rows < num_data and not loads else None
-        self._rows = (rows, loads, settings.control_variates)
         self._same = AllRows().stream(density, MemberStreams(0, range(len(keys))))
         self._batched, self._looped = (
             stochastic_gradient(each) for each in (objective.value_and_grad, objective.looped_value_and_grad)
@@ -111,7 +110,7 @@ class Target:
             return self._looped(theta, anchor, batch(rows, data))
 
         def shared(key: Hashable, make: Callable[[], Any]) -> Any:
-            return self._density.shared(("stochastic gradient", self._rows, fed.dims, key), make)
+            return self._density.shared(("stochastic gradient", key), make)
 
         return GradientFunction(single, batched, looped, fed.data, shared)
 
