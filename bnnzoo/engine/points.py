@@ -68,8 +68,8 @@ class Points:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing fell back to Python, or was compiled by torch; native code is chosen anew, alike."""
-        return self._graph.is_plain
+        """Whether it runs as traced graphs alone."""
+        return self._graph.is_plain and not any(self._native.values())
 
     def repeated(self) -> Callable[..., Any]:
         """Return the function for a loop of unknown length; see :meth:`Lowered.repeated`."""
