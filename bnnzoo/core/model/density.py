@@ -222,7 +222,7 @@ class LogDensity(ParameterSpace):
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
     def over_points[T](
-        self, key: Hashable, function: Callable[..., T], *, num_calls: int = 1, **settings: Any
+        self, key: Hashable, function: Callable[..., T], *, num_calls: int = 1, most: int = 0, **settings: Any
     ) -> Callable[..., T]:
         """Return ``(theta[M, P], *data)`` of a function of ``(theta[P], *data)``: by ``vmap``, for many fits by :class:`Points`.
 
@@ -232,8 +232,8 @@ class LogDensity(ParameterSpace):
             See :meth:`shared`.
         function : callable
             A pure function; it takes all that differs between fits as arguments.
-        num_calls : int
-            How often a fit calls it.
+        num_calls, most : int
+            How often a fit calls it, and at how many points at most if one fit repays a graph; 0: it does not.
         **settings
             Of :func:`torch.func.vmap`.
         """
@@ -242,7 +242,9 @@ class LogDensity(ParameterSpace):
             found: T = vmap(function, in_dims=(0, *(None for _ in data)), **settings)(theta, *data)
             return found
 
-        return self.shared(key, lambda: Points(function, batched, num_calls)) if self.is_one_of_many else batched
+        if not (most or self.is_one_of_many):
+            return batched
+        return self.shared(key, lambda: Points(function, batched, num_calls, at_least=max(1, most)))
 
     def batched_value_and_grad(self, theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
         """Return the log joint density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, not yet lowered."""

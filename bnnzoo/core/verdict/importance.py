@@ -3,18 +3,16 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Whole
 from bnnzoo.core.verdict.pareto import pareto_k, smoothed
-from bnnzoo.engine.points import Points
 
 __all__ = [
     "NUM_DRAWS",
@@ -107,21 +105,19 @@ def smoothed_ratios(density: LogDensity, theta: Tensor, log_q: Tensor) -> tuple[
 def log_joint_at(density: LogDensity, theta: Tensor) -> Tensor:
     """Return the log joint density ``[S]`` of ``theta[S, P]``, without gradients, minus infinity where it cannot be computed."""
     with torch.no_grad(), isolated(0, density.device):
-        found = _in_blocks(density, theta)
-    return found.nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
+        return _or_minus_infinity(_in_blocks(density, theta))
 
 
 def log_joint_as_graph(density: LogDensity, most: int) -> Callable[[Tensor], Tensor]:
     """Return :func:`log_joint_at` for a loop of calls at up to ``most`` points each, in which the model need not run."""
     if density.is_one_of_many or most * max(1, density.num_data) > VALUES_AT_A_TIME:
         return partial(log_joint_at, density)
+    graph = density.over_points(("log joint", most), density.log_joint, num_calls=0, most=most)
+    return lambda theta: _or_minus_infinity(graph(theta, *density.data))
 
-    def batched(theta: Tensor, *data: Any) -> Tensor:
-        found: Tensor = vmap(lambda row: density.log_joint(row, *data))(theta)
-        return found
 
-    graph = density.shared(("log joint", most), lambda: Points(density.log_joint, batched, 0, at_least=most))
-    return lambda theta: graph(theta, *density.data).nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
+def _or_minus_infinity(values: Tensor) -> Tensor:
+    return values.nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
 
 
 def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
