@@ -30,7 +30,7 @@ from bnnzoo.inference.markov.metrics import (
     metrics_from,
 )
 
-__all__ = ["Windows", "draws_of_two", "may_end", "windows_for"]
+__all__ = ["FEWEST_DRAWS", "Windows", "draws_of_two", "may_end", "windows_for"]
 
 OF_DRAWS_ALONE = frozenset({"diagonal", "dense"})
 """Mass matrices that need all of warm-up, in Stan's windows."""
@@ -150,9 +150,9 @@ def draws_of_two(ends: tuple[int, ...]) -> int:
     return max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
 
 
-def may_end(mass_matrix: MassMatrix, end: int, last: int) -> bool:
+def may_end(mass_matrix: MassMatrix, end: int, last: int, fewest: int = FEWEST_DRAWS) -> bool:
     """Return whether warm-up may go on to its ``last`` draws from the end of a window."""
-    return mass_matrix not in OF_DRAWS_ALONE and FEWEST_DRAWS <= end < last
+    return mass_matrix not in OF_DRAWS_ALONE and fewest <= end < last
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:

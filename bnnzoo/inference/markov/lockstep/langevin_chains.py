@@ -25,6 +25,14 @@ ERROR_DISCOUNT, OUTLIER, MAX_COORDINATES = 0.9, 8.0, 128
 SCALES_UNTIL = 0.65
 """Fraction of warm-up after which scales are fixed, so that the autocorrelation is that of the chains to come."""
 
+HISTORY, SHORT_HISTORY, FEWEST_OF_HISTORY = 0.25, 0.1, 64
+"""Parts of warm-up, its last, from which the autocorrelation is estimated, the second of chains whose scales had converged; and
+the fewest draws that tell it.
+
+Networks do not converge in this sense, and their autocorrelation takes the longer one. On seventeen other posteriors effective
+draws a gradient are the same with either, and 1.4 times as many with warm-up.
+"""
+
 MAX_STEPS_PER_DRAW = 1000
 """Bound on the default number of steps between draws: with scales from too few draws and tiny steps, one could take hours."""
 
@@ -110,7 +118,7 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         self._coordinates = (
             torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long().to(theta.device)
         )
-        history = theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates))
+        history = theta.new_zeros(self.num_chains, int(HISTORY * settings.num_warmup), len(self._coordinates))
         length = settings.decoherence_length or math.sqrt(self.num_params)
         self.tuning = LangevinTuning(length, settings.steps_per_draw or 1, NO_ERROR_YET, history)
         if settings.step_size is None:
@@ -126,6 +134,10 @@ class LangevinChains(LockstepChains[LangevinTuning]):
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
         return {"energy error": self.energy_error, "step size": self.step_size}
+
+    @property
+    def _num_last(self) -> int:
+        return max(int(SHORT_HISTORY * self._num_warmup), FEWEST_OF_HISTORY)
 
     def _tuned_numbers(self) -> dict[str, float]:
         return {"decoherence_length": self.tuning.length, "steps_per_draw": self.tuning.steps_per_draw}
@@ -169,9 +181,11 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         self.tuning = self.tuning._replace(error=NO_ERROR_YET)
 
     def _stop_learning(self) -> None:
-        """Set the decoherence length from the autocorrelation of the last quarter of warm-up, and how often draws are kept."""
+        """Set the decoherence length from the autocorrelation of the last draws of warm-up, and how often draws are kept."""
         history = self.tuning.history
-        if self.settings.decoherence_length is None and history.shape[1] >= 2 * STEPS_OF_WARMUP:
+        if self._skipped:
+            history = history[:, -self._num_last :]
+        if self.settings.decoherence_length is None and history.shape[1] >= FEWEST_OF_HISTORY:
             length = DECOHERENCE * STEPS_OF_WARMUP * self.step_size * float(autocorrelation_time(history).mean())
             self.tuning = self.tuning._replace(length=length)
         if self.settings.steps_per_draw is None:

@@ -115,6 +115,11 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self._adopt_numbers({name: float(tuning[name][0]) for name in self._tuned_numbers() if name in tuning})
         self._tell()
 
+    @property
+    @abstractmethod
+    def _num_last(self) -> int:
+        """Most draws that warm-up takes after its last window, once it has converged."""
+
     @abstractmethod
     def _tuned_numbers(self) -> dict[str, float]:
         """Return what the chains learn besides step size and mass matrix."""
@@ -185,7 +190,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
             change, last = self.shared.close(draws), self.shared.ends[-1]
             self._rescale(change.growth, first=draws == self.shared.known_at)
             if change.has_converged:
-                self._skipped, draws = last - draws, last
+                goes_on = max(last, self._num_warmup - self._num_last)
+                self._skipped, draws = goes_on - draws, goes_on
         if draws == self._num_warmup:
             self._stop_learning()
         until = torch.full_like(schedule.until, draws + 1 if draws < self._num_warmup else self._total)

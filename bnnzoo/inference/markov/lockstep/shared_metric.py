@@ -9,6 +9,7 @@ from torch.func import vmap
 
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.adaptation import START_BUFFER, no_moments, observe, pooled_variances
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import FEWEST_DRAWS as FEWEST_DRAWS_ALONE
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import draws_of_two, may_end, windows_for
 from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, Metric, root_of, transposed
 from bnnzoo.inference.markov.metrics import (
@@ -24,7 +25,10 @@ from bnnzoo.inference.markov.metrics import (
     metrics_from,
 )
 
-__all__ = ["Change", "SharedMetric", "of_all"]
+__all__ = ["FEWEST_CHAINS", "Change", "SharedMetric", "of_all"]
+
+FEWEST_DRAWS, FEWEST_CHAINS = 150, 4
+"""Draws that each chain has before warm-up may end, where this many chains or more tell it together; fewer have those of one."""
 
 
 class Change(NamedTuple):
@@ -63,6 +67,7 @@ class SharedMetric:
 
     def __init__(self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, root: Tensor | None = None) -> None:
         self.mass_matrix, self.ends, self.count = mass_matrix, windows_for(mass_matrix, num_draws), 0
+        self._fewest = FEWEST_DRAWS if len(theta) >= FEWEST_CHAINS else FEWEST_DRAWS_ALONE
         known_at = next((end for end in self.ends[1:] if end > START_BUFFER), max(self.ends, default=math.inf))
         self.known_at, self.metric = known_at if root is None else 0, _metric_of_start(mass_matrix, theta, root)
         most = 0 if mass_matrix == "diagonal" else draws_of_two(self.ends)
@@ -116,7 +121,7 @@ class SharedMetric:
         estimate, is_gaussian = metrics_from(_pooled(theta / unit), _pooled(slopes * unit), self.mass_matrix)
         self.metric = _in_units(estimate, unit)
         growth = growth_of_step(old, self.metric, _pooled(slopes))
-        is_long = may_end(self.mass_matrix, end, self.ends[-1]) and new < draws.shape[1]
+        is_long = may_end(self.mass_matrix, end, self.ends[-1], self._fewest) and new < draws.shape[1]
         if not (is_long and bool(arrived.all()) and bool(is_gaussian.all())):
             return Change(float(growth))
         before, after, growths = (of_all(tree, len(theta)) for tree in (old, self.metric, growth))

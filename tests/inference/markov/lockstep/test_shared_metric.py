@@ -121,13 +121,15 @@ def test_draws_that_failed_leave_the_mass_matrix_as_it_was(number: int) -> None:
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_warm_up_ends_when_all_chains_stay_where_they_were(moves: bool) -> None:
-    """One of four chains that jumps by three standard deviations late is enough for it to go on."""
-    shared, converged = filled("low_rank", until=0), []
-    for draw in range(337):
-        theta, *others = gaussian(draw)
-        theta[2] += 3 * moves * (draw >= 260) * WIDTHS
-        shared.observe(draw, theta, *others)
+@pytest.mark.parametrize(("num_chains", "end"), [(4, 150), (3, 337)])
+def test_warm_up_ends_when_all_chains_stay_where_they_were(moves: bool, num_chains: int, end: int) -> None:
+    """One of four chains that jumps by three standard deviations late is enough for it to go on; fewer chains take longer."""
+    start, converged = torch.zeros(num_chains, 3, dtype=torch.float64), []
+    shared = SharedMetric("low_rank", NUM_WARMUP, start)
+    for draw in range(end):
+        theta, gradient, value = (each[:num_chains] for each in gaussian(draw))
+        theta[2] += 3 * moves * (draw >= 0.78 * end) * WIDTHS
+        shared.observe(draw, theta, gradient, value)
         if draw + 1 in shared.ends:
             converged.append(shared.close(draw + 1).has_converged)
     assert not any(converged[:-1]) and converged[-1] == (not moves)
