@@ -48,6 +48,11 @@ Where directions do not pay, warm-up costs two seconds more for 180 parameters.
 MAX_RANK, CUTOFF, REGULAR = 16, 2.0, 1e-5
 """Of a metric of low rank: directions at most, the eigenvalue from which they pay, and what is added to covariances."""
 
+ROUNDING, LARGEST = 1e-10, 1e70
+"""Part of a variance that is added to the others, and the largest values that count: where a chain starts on a slope of 1e80
+nats, covariances of its gradients would not be positive definite.
+"""
+
 MOST_DRAWS = 512
 """The last draws, from which directions are estimated."""
 
@@ -327,8 +332,11 @@ def _low_rank_of(spectrum: _Spectrum) -> tuple[Array, ...]:
 
 
 def _regular(values: Array) -> Array:
-    """Return the covariances of centred ``values[C, n, d]``, a little of the identity added."""
-    return values.mT @ values / values.shape[1] + REGULAR * np.eye(values.shape[2])
+    """Return the covariances of centred ``values[C, n, d]``, a little of the identity added: more where rounding needs it."""
+    values = values.clip(-LARGEST, LARGEST)
+    found = values.mT @ values / values.shape[1]
+    added = np.maximum(REGULAR, ROUNDING * np.diagonal(found, axis1=1, axis2=2).max(1))
+    return found + added[:, None, None] * np.eye(values.shape[2])
 
 
 def _geometric_mean(first: Array, second: Array) -> Array:

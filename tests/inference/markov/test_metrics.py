@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+import warnings
 from typing import Any
 
 import pyro
@@ -12,6 +13,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from torch.func import vmap
 
+import bnnzoo
 from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov import metrics
@@ -444,3 +446,35 @@ def test_a_chain_has_the_same_metric_bit_by_bit_whatever_others_run_beside_it(ma
                 assert torch.equal(a[chosen], b)
             alone = growth_of_step(identity_metric(theta[chosen][:, 0], mass_matrix), part[0], gradient[chosen])
             assert torch.equal(grown[chosen], alone)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steep", [1e83, 1e160, 1e300])
+def test_slopes_of_any_steepness_leave_a_mass_matrix(kind: Any, steep: float) -> None:
+    """Where a chain starts far out, a Cholesky factorisation of its gradients' covariance failed."""
+    theta, gradient = gaussian(torch.diag(SD**2), 40)
+    gradient[:20] *= steep * torch.tensor([1.0, 1.0, 1e-5], dtype=torch.float64)
+    metric, _ = metrics_from(theta[None], gradient[None], kind)
+    leaves = inverse_mass_of(metric)
+    assert all(bool(leaf.isfinite().all()) for leaf in leaves.values())
+    assert bool(
+        (leaves["inverse_mass"].diagonal(dim1=-2, dim2=-1) > 0).all()
+        if kind == "dense"
+        else (leaves["inverse_mass"] > 0).all()
+    )
+
+
+@pytest.mark.parametrize("kind", ["NUTS", "ChEESHMC"])
+def test_chains_come_back_from_where_the_density_is_a_cliff(kind: str) -> None:
+    def counts(y: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Normal(torch.zeros(3).double(), 100.0).to_event(1))
+        with pyro.plate("rows", 3):
+            pyro.sample("y", dist.Poisson(rate.exp()), obs=y)
+
+    method = getattr(bnnzoo, kind)(num_chains=4, num_warmup=100, num_draws=50, init=torch.full((4, 3), 150.0).double())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bnnzoo.FitWarning)
+        posterior = bnnzoo.fit(
+            counts, method, torch.tensor([3.0, 5.0, 8.0]).double(), dtype=torch.float64, progress=False
+        )
+    assert bool(posterior.draws().isfinite().all())
