@@ -77,7 +77,7 @@ for length in lengths:
 
 # %%
 # Nested R-hat falls to 1 where the means are right, and R-hat does not: ten draws of a chain do not cover the posterior, but
-# those of sixteen chains do. The verdict of a fit, and :func:`bnnzoo.diagnostics.convergence`, take it where there are superchains.
+# those of sixteen chains do. The verdict of a fit and :func:`bnnzoo.diagnostics.convergence` take it where there are superchains.
 
 rhat, nested, off = np.array(rows).T
 figure, axes = plt.subplots(1, 2, figsize=(8.5, 3.2), layout="constrained")
