@@ -14,6 +14,7 @@ from bnnzoo.plots.maps import grid_inputs, line_inputs, plot_uncertainty_map
 from bnnzoo.plots.members import plot_members
 from bnnzoo.plots.pool import plot_acquisition
 from bnnzoo.plots.posterior_distances import plot_posterior_comparison
+from bnnzoo.plots.rank_histograms import plot_ranks
 from bnnzoo.plots.reliability import plot_reliability
 from bnnzoo.plots.rhat import plot_rhat
 from bnnzoo.plots.risk_coverage import plot_risk_coverage
@@ -36,6 +37,7 @@ __all__ = [
     "plot_optimisation",
     "plot_posterior_comparison",
     "plot_predictions",
+    "plot_ranks",
     "plot_reliability",
     "plot_rhat",
     "plot_risk_coverage",

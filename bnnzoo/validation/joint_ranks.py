@@ -10,7 +10,8 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
 from bnnzoo.trees import refuse_other_kind
-from bnnzoo.validation.ranks import Array, group_with_draws
+from bnnzoo.trees.ranks import Array
+from bnnzoo.validation.ranks import group_with_draws
 
 __all__ = ["sbc_joint"]
 

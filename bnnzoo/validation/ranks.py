@@ -1,6 +1,6 @@
 """Ranks of calibration by simulation: the verdict in words, and the ranks of other quantities."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,21 +9,15 @@ import xarray as xr
 
 from bnnzoo.trees import refuse_other_kind
 from bnnzoo.trees.multiple_tests import holm
+from bnnzoo.trees.ranks import Array, group_of_ranks, pits_of_tree
 
 __all__ = [
-    "Array",
     "group_with_draws",
     "is_close_to_uniform",
     "p_of",
-    "pit_of",
     "sbc_again",
     "sbc_verdict",
-    "scalars_of",
 ]
-
-type Array = np.ndarray[Any, Any]
-
-GROUPS = ("prior_sbc", "posterior_sbc")
 
 MEAN_RANK, SPREAD_OF_RANKS = 0.07, 0.25
 """How close to 0.5 the mean rank over L, and to one the ratio of its variance to a uniform one's, have to be for a clear pass.
@@ -72,18 +66,9 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     >>> verdict.loc["w[0]", "sentence"]
     'Nothing is off with w[0] as far as 8 simulations tell, which would show shifts above 1 standard deviations.'
     """
-    refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_verdict(sbc(model, method, x, y))")
-    group = _group_of(tree)
-    if group is None:
-        raise ValueError(
-            f"sbc_verdict takes the ranks that sbc returned, but the tree has neither prior_sbc nor posterior_sbc (groups: "
-            f"{', '.join(tree.children) or 'none'}). Write sbc_verdict(sbc(model, method, x, y))."
-        )
-    dataset, num_draws = tree[group].to_dataset(), int(tree.attrs["num_draws"])
-    number = dataset.sizes["draw"]
     rows = {}
-    for name, ranks in _scalars(dataset):
-        pit = pit_of(ranks, num_draws)
+    for name, pit in pits_of_tree(tree, "sbc_verdict").items():
+        number = len(pit)
         rows[name] = {
             "mean": float(pit.mean()),
             "mean_se": float(np.sqrt(1 / 12 / number)),
@@ -151,11 +136,6 @@ def sbc_again(tree: xr.DataTree, quantities: Callable[[xr.Dataset, xr.Dataset], 
     return found
 
 
-def _group_of(tree: xr.DataTree) -> str | None:
-    """Return the name of the group of ranks, if there is one."""
-    return next((name for name in GROUPS if name in tree.children), None)
-
-
 def group_with_draws(tree: xr.DataTree, asking: str) -> str:
     """Return the name of the group of ranks of a tree that kept its draws, which the function ``asking`` needs.
 
@@ -164,18 +144,13 @@ def group_with_draws(tree: xr.DataTree, asking: str) -> str:
     ValueError
         If it has none.
     """
-    group = _group_of(tree)
+    group = group_of_ranks(tree)
     if group is None or "sbc_draws" not in tree.children:
         raise ValueError(
             f"{asking} needs the draws of a calibration, and the tree has none (groups: {', '.join(tree.children) or 'none'}). "
             f"Write sbc(..., keep=True)."
         )
     return group
-
-
-def pit_of(ranks: Array, num_draws: int) -> Array:
-    """Return ranks as numbers in (0, 1) that are uniform if the ranks are: the test is of a continuous distribution."""
-    return (ranks + np.random.default_rng(0).uniform(size=len(ranks))) / (num_draws + 1)
 
 
 def p_of(pit: Array) -> float:
@@ -215,15 +190,3 @@ def _finding(row: Any, num_simulations: int) -> str:
     if abs(location) > abs(spread):
         return "draws too low" if location > 0 else "draws too high"
     return "draws too narrow" if spread > 0 else "draws too wide"
-
-
-def _scalars(dataset: xr.Dataset) -> Iterator[tuple[str, Array]]:
-    """Yield the name and the ranks ``[draw]`` of every scalar."""
-    for name, array in dataset.items():
-        yield from scalars_of(str(name), array.isel(chain=0).to_numpy())
-
-
-def scalars_of(name: str, values: Array) -> Iterator[tuple[str, Array]]:
-    """Yield the name and the ranks ``[draw]`` of every scalar of an array ``[draw, ...]``."""
-    for index in np.ndindex(values.shape[1:]):
-        yield f"{name}{list(index) if index else ''}", values[(slice(None), *index)]

@@ -28,7 +28,8 @@ from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.many import in_blocks, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.trees.multiple_tests import holm
-from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, scalars_of
+from bnnzoo.trees.ranks import Array, pit_of, scalars_of
+from bnnzoo.validation.ranks import is_close_to_uniform, p_of
 from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulations import (
     KEPT,

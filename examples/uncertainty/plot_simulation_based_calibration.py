@@ -54,7 +54,14 @@ for name, found in ranks.items():
     print(bz.validation.sbc_verdict(found).round(3))
 
 # %%
-# The difference between the distribution of the ranks and the uniform one, for mean-field VI.
+# Ranks of mean-field VI, whose draws are too narrow: the truth is often below or above nearly all of them. All bars of a right
+# method lie inside the band in 95 of 100 cases.
+
+bz.plots.plot_ranks(ranks["mean-field VI"], var_names=["intercept", "slope", "log_likelihood"])
+plt.show()
+
+# %%
+# The same by ArviZ, without bins: the difference between the distribution of the ranks and the uniform one.
 
 az.plot_ecdf_pit(ranks["mean-field VI"], var_names=["intercept", "slope", "log_likelihood"])
 plt.show()

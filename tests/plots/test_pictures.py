@@ -18,6 +18,7 @@ from bnnzoo.plots import (
     plot_images,
     plot_members,
     plot_optimisation,
+    plot_ranks,
     plot_rhat,
     plot_simplex,
     plot_uncertainty_histogram,
@@ -26,6 +27,7 @@ from bnnzoo.plots import (
     plot_windows,
 )
 from bnnzoo.plots.maps import _levels
+from bnnzoo.plots.rank_histograms import simultaneous_band
 from bnnzoo.testing import example_tree
 from bnnzoo.uncertainty import mutual_information, predictive_entropy, total_variance
 from bnnzoo.validation import monitor
@@ -44,6 +46,17 @@ def trace(num_steps):
 
 
 TRACES = {"mfvi": trace(12), "full": trace(9)}
+
+
+def ranks(num_simulations=200, seed=0):
+    """Return ranks of three quantities among 19 draws: uniform ones, those of draws too narrow, and those of draws too low."""
+    rng = np.random.default_rng(seed)
+    shares = np.stack([np.ones(20), np.abs(np.arange(20) - 9.5) + 1, np.arange(20) + 1], 1)
+    drawn = [rng.choice(20, num_simulations, p=share / share.sum()) for share in shares.T]
+    found = {"b": (("chain", "draw", "i"), np.stack(drawn[:2], 1)[None]), "sigma": (("chain", "draw"), drawn[2][None])}
+    tree = xr.DataTree.from_dict({"prior_sbc": xr.Dataset(found)})
+    tree.attrs["num_draws"] = 19
+    return tree
 
 
 def chains():
@@ -83,6 +96,7 @@ PLOTS = {
         lambda **kw: plot_comparison_forest(compare_posteriors(REAL, reference="nuts"), **kw),
         {"interval", "points", "floor", "floor_points", "limit", "title"},
     ),
+    "ranks": (lambda **kw: plot_ranks(ranks(), **kw), {"line", "band", "ref_line", "title"}),
     "rhat": (lambda **kw: plot_rhat(chains(), **kw), {"line", "ref_line"}),
     "weights": (lambda **kw: plot_weights({"nuts": chains(), "mfvi": chains()}, **kw), {"points", "ref_line"}),
     "embedding": (lambda **kw: plot_embedding(PLACES, mutual_information(CLASSES["nuts"]), **kw), {"points"}),
@@ -323,3 +337,50 @@ def test_sizes_of_points_are_areas_and_the_lowest_value_of_a_map_is_filled() -> 
     values = np.arange(3.0)
     assert _levels(values)[0] < 0.0
     assert _levels(values)[-1] == 2.0
+
+
+@pytest.mark.parametrize(("number", "num_bins", "prob"), [(500, 10, 0.95), (200, 20, 0.9), (40, 4, 0.99)])
+def test_the_band_of_ranks_holds_whole_histograms_with_its_probability(number, num_bins, prob):
+    """Counts are whole numbers, so that it may hold more: the next narrower band holds less."""
+    low, high = simultaneous_band(number, num_bins, prob)
+    counts = np.random.default_rng(1).multinomial(number, np.full(num_bins, 1 / num_bins), size=20_000)
+    held = ((counts >= low) & (counts <= high)).all(1).mean()
+    narrower = ((counts >= low + 1) & (counts <= high - 1)).all(1).mean()
+    assert held >= prob - 3 * (prob * (1 - prob) / 4000) ** 0.5
+    assert narrower < prob
+
+
+def test_ranks_that_are_not_uniform_leave_the_band():
+    drawn = plot_ranks(ranks(1000), num_bins=10, backend="matplotlib").viz
+    low, high = simultaneous_band(1000, 10, 0.95)
+    heights = {name: lines_of(drawn, name) for name in ("b[0]", "b[1]", "sigma")}
+    inside = {name: bool(((low <= bars * 100) & (bars * 100 <= high)).all()) for name, bars in heights.items()}
+    assert inside == {"b[0]": True, "b[1]": False, "sigma": False}
+    assert heights["b[1]"][[0, -1]].min() > heights["b[1]"][4:6].max()
+    assert (np.diff(heights["sigma"]) > 0).mean() > 0.8
+
+
+def lines_of(viz, quantity):
+    """Return the heights of the bars of one panel."""
+    artist = viz["line"]["curve"].sel(model=quantity).item()
+    return artist.get_ydata()[1:-1:2]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ({"var_names": ["b", "tau"]}, r"The tree has no ranks of tau; it has those of b\[0\], b\[1\], sigma\."),
+        ({"prob": 95}, r"plot_ranks\(prob=95\): write a probability between 0 and 1, such as 0\.95\."),
+        ({"num_bins": 1}, r"plot_ranks\(num_bins=1\): write 2 or more\."),
+    ],
+)
+def test_ranks_that_cannot_be_drawn(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plot_ranks(ranks(), backend="none", **call)
+    with pytest.raises(ValueError, match=r"plot_ranks takes the ranks that sbc returned, but the tree has neither"):
+        plot_ranks(REAL["nuts"], backend="none")
+
+
+def test_quantities_are_chosen_by_name():
+    chosen = plot_ranks(ranks(), var_names="b", backend="none").viz["line"]["curve"]
+    assert chosen["model"].values.tolist() == ["b[0]", "b[1]"]

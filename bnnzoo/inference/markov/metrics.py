@@ -49,9 +49,7 @@ MAX_RANK, CUTOFF, REGULAR = 16, 2.0, 1e-5
 """Of a metric of low rank: directions at most, the eigenvalue from which they pay, and what is added to covariances."""
 
 ROUNDING, LARGEST = 1e-10, 1e70
-"""Part of a variance that is added to the others, and the largest values that count: where a chain starts on a slope of 1e80
-nats, covariances of its gradients would not be positive definite.
-"""
+"""Part of the largest variance that all have, and the largest values that count: slopes at a start may be of 1e80 nats."""
 
 MOST_DRAWS = 512
 """The last draws, from which directions are estimated."""
