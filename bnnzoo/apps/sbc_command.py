@@ -18,7 +18,8 @@ from bnnzoo.documents.folders import refuse_unusable_folder
 from bnnzoo.engine.files import whole_file
 from bnnzoo.predictive import save_tree
 from bnnzoo.validation.ranks import sbc_verdict
-from bnnzoo.validation.sbc import CalibrationError, sbc, sbc_merged
+from bnnzoo.validation.sbc import sbc, sbc_merged
+from bnnzoo.validation.simulations import CalibrationError
 
 __all__ = ["sbc_command"]
 

@@ -95,7 +95,7 @@ def plot_ranks(
     draw_band(collection, "band", bands(dict.fromkeys(pits, band)), visuals, {"color": "gray"})
     draw_line(collection, "ref_line", curves(uniform), visuals, {"color": "gray", "linestyle": "C1"})
     draw_line(collection, "line", drawn, visuals, {})
-    draw_labels(collection, drawn, visuals, "rank of the truth among the draws", "relative frequency")
+    draw_labels(collection, drawn, visuals, "rank of the truth", "relative frequency")
     draw_titles(collection, drawn, visuals)
     return collection
 

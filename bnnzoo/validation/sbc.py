@@ -34,11 +34,14 @@ from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulations import (
     KEPT,
     STREAM_OF_DATA,
+    CalibrationError,
     Quantities,
     Simulation,
     draws_of,
     places_of_outcomes,
     ranks_of,
+    refuse_truths_of_no_prior,
+    values_in_short,
 )
 
 __all__ = ["CalibrationError", "sbc", "sbc_merged"]
@@ -47,10 +50,6 @@ SIMULATIONS_PER_TASK = 5
 
 FIRST_LOOK = 50
 """Simulations after which a verdict is looked at for the first time."""
-
-
-class CalibrationError(ValueError):
-    """A calibration cannot be made or put together; the message is one sentence."""
 
 
 def sbc(
@@ -157,13 +156,15 @@ def sbc(
     for each, value in {"max_simulations" if adaptive else "num_simulations": total, "num_draws": num_draws}.items():
         if not isinstance(value, int) or value < 2:
             raise CalibrationError(f"{each}={value!r}; write a whole number, 2 or more.")
-    _refuse_bad_task(task, path, adaptive)
+    _refuse_bad_task(task, path, adaptive, total)
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, {}), dtype, target)
     density = build_density(model, *tensors, dtype=dtype, device=target)
     places = places_of_outcomes(density)
+    if around == "prior":
+        refuse_truths_of_no_prior(density)
     truths = None
     if around == "posterior":
         (around_data,) = fits_like(density, method, 1)([density.data], [seed])
@@ -183,6 +184,8 @@ def sbc(
         for number in range(*(0, total) if task is None else (task[0], total, task[1]))
     ]
     header = _header(method, density, num_draws, around, seed, keep)
+    if quantities is not None:
+        header["quantities"] = True
     if task is not None:
         header |= {"task": list(task), "num_simulations": total}
     runs = _Runs(simulations, density, None if path is None else Path(path), header, executor, progress)
@@ -345,6 +348,7 @@ def _header(method: Method, density: LogDensity, num_draws: int, around: str, se
         "settings": repr(asdict(method)),  # type: ignore[call-overload]  # methods are dataclasses
         "model": repr({name: known[name] for name in ("latent sites", "observed sites")}),
         "data": repr(known["data"]),
+        "model or prior": values_in_short(density),
         "num_draws": num_draws,
         "around": around,
         "seed": seed,
@@ -369,10 +373,15 @@ def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree
     return tree
 
 
-def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool) -> None:
+def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool, total: int) -> None:
     if task is None:
         return
-    if not isinstance(task, tuple) or len(task) != 2 or not 0 <= task[0] < task[1]:
+    if (
+        not isinstance(task, tuple)
+        or len(task) != 2
+        or any(not isinstance(part, int) for part in task)
+        or not 0 <= task[0] < task[1]
+    ):
         raise CalibrationError(
             f"task={task!r}; write the number of the task, from 0, and how many there are, such as task=(0, 10)."
         )
@@ -381,4 +390,8 @@ def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool)
     if adaptive:
         raise CalibrationError(
             "Tasks share a number of simulations that is known: write num_simulations=1000 in place of 'auto'."
+        )
+    if total < task[1]:
+        raise CalibrationError(
+            f"{total} simulations are fewer than {task[1]} tasks: write num_simulations={task[1]} or more."
         )

@@ -1,7 +1,7 @@
 """Simulated data sets: parameters drawn from the prior or a posterior, observations drawn given them, and ranks of the truth."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,11 @@ from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.prior_terms import not_drawn_from_prior
+from bnnzoo.core.model.terms import prior_factors
 from bnnzoo.core.posterior.posterior import Draws, Posterior
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.sites import is_factor
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.conditioned import predictive_density
 from bnnzoo.core.reading.outcomes import observed_places
@@ -25,6 +29,7 @@ from bnnzoo.validation.refits import fits_like
 __all__ = [
     "KEPT",
     "STREAM_OF_DATA",
+    "CalibrationError",
     "Quantities",
     "Simulation",
     "draws_of",
@@ -32,13 +37,20 @@ __all__ = [
     "places_of_outcomes",
     "quietly",
     "ranks_of",
+    "refuse_truths_of_no_prior",
     "seed_of_data",
+    "values_in_short",
 ]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
 
 NUM_FUNCTION_VALUES = 3
+
+
+class CalibrationError(ValueError):
+    """A calibration cannot be made or put together; the message is one sentence."""
+
 
 KEPT = "/"  # after the name of a group that is kept beside the ranks
 
@@ -88,7 +100,7 @@ class Simulation:
         """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
         count = posterior.draws().flatten(0, 1).shape[0] if isinstance(posterior, Draws) else self.num_draws
         if count < self.num_draws:
-            raise ValueError(
+            raise CalibrationError(
                 f"num_draws={self.num_draws}, but {posterior.info.method} gives {count} draws: ask for fewer, or fit with more."
             )
         ties = torch.Generator().manual_seed((self.seed * 0x5851F42D4C957F2D + 1) % 2**62)
@@ -202,7 +214,7 @@ def places_of_outcomes(density: LogDensity) -> dict[str, int]:
         If the model observes nothing, or a site observes no argument as it is, but a function of one.
     """
     if not density.observed or density.factors:
-        raise ValueError(
+        raise CalibrationError(
             "Calibration by simulation draws new observations, but this model "
             + (
                 f"has the factor {density.factors[0]!r}, from which none can be drawn."
@@ -214,10 +226,57 @@ def places_of_outcomes(density: LogDensity) -> dict[str, int]:
     for place, name in observed_places(density).items():
         found.setdefault(name, place)
     if missing := [name for name in density.observed if name not in found]:
-        raise ValueError(
+        raise CalibrationError(
             f"Site {missing[0]!r} observes no argument of the model as it was passed, but a function of one, so simulated values "
             f"cannot take its place: pass what the site observes as an argument, pyro.sample({missing[0]!r}, ..., obs=y)."
         )
+    return found
+
+
+def refuse_truths_of_no_prior(density: LogDensity, given: Collection[str] = ()) -> None:
+    """Refuse a model from whose prior density the parameters behind simulated data are not drawn.
+
+    Parameters
+    ----------
+    density : LogDensity
+    given : collection of str
+        Latent sites whose values are given.
+
+    Raises
+    ------
+    CalibrationError
+        Naming the site.
+    """
+    for site, why in not_drawn_from_prior(density).items():
+        if site not in given:
+            raise CalibrationError(
+                f"Parameters behind simulated data are drawn from the prior, and that of site {site!r} is {why}: nothing, or "
+                f"something else, is drawn from it. Write a proper prior, without mask and scale."
+            )
+    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+    nodes = density.nodes(theta, *density.data)
+    if factors := [name for name in prior_factors(nodes, density.likelihood) if is_factor(nodes[name])]:
+        raise CalibrationError(
+            f"Parameters behind simulated data are drawn from the prior; none are from pyro.factor({factors[0]!r}, ...), which "
+            f"is a part of it. Write that prior as a distribution of its own."
+        )
+
+
+def values_in_short(density: LogDensity) -> list[str]:
+    """Return the log joint density at two points, rounded: another model or prior has other values there."""
+    found = []
+    for place in (0.0, 0.5):
+        theta = torch.full((density.num_params,), place, dtype=density.dtype, device=density.device)
+        try:
+            with torch.no_grad():
+                found.append(f"{float(density.log_joint(theta, *density.data)):.4g}")
+        except (
+            ValueError,
+            ArithmeticError,
+            RuntimeError,
+            NumericalFailure,
+        ):  # there the model fails, and another may not
+            found.append("none")
     return found
 
 

@@ -12,7 +12,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.data.arguments import positional
-from bnnzoo.core.data.minibatch import as_tensors, select
+from bnnzoo.core.data.minibatch import as_tensors, has_rows, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, build_density
@@ -31,7 +31,9 @@ from bnnzoo.validation.simulations import (
     outcomes_drawn,
     places_of_outcomes,
     quietly,
+    refuse_truths_of_no_prior,
     seed_of_data,
+    values_in_short,
 )
 
 __all__ = ["study"]
@@ -120,12 +122,19 @@ def study(
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, {}), dtype, target)
     density = build_density(model, *tensors, dtype=dtype, device=target)
+    if truth is not None and not isinstance(truth, Mapping):
+        raise TypeError(f"truth is a {type(truth).__name__}; write values by latent site, truth={{'slope': 1.0}}.")
     given = _given(density, truth or {})
+    _refuse_uncut(density, sizes)
+    refuse_truths_of_no_prior(density, given)
     sizes = (density.num_data,) if sizes is None else tuple(sizes)
+    known = identity(density)
     header = {
         "kind": "simulation study",
         "methods": repr({name: asdict(method) for name, method in methods.items()}),  # type: ignore[call-overload]
-        "data": repr(identity(density)["data"]),
+        "sites": repr({name: known[name] for name in ("latent sites", "observed sites")}),
+        "data": repr(known["data"]),
+        "model and prior": values_in_short(density),
         "truth": repr({name: value.tolist() for name, value in given.items()}),
         "levels": list(levels),
         "seed": seed,
@@ -229,6 +238,23 @@ class _Design:
         values = density.constrain(theta)
         kept = [values[site.name].reshape(len(theta), -1) for site in density.sites if not site.is_weight]
         return torch.cat(kept, 1)
+
+
+def _refuse_uncut(density: LogDensity, sizes: Sequence[int] | None) -> None:
+    """Refuse sample sizes of a model whose rows cannot be left out."""
+    if sizes is None or list(sizes) == [density.num_data]:
+        return
+    if not any(has_rows(each, density.num_data) for each in density.data) or density.num_data == 1:
+        raise ValueError(
+            f"sizes={tuple(sizes)}: the model has no rows that could be drawn, but one joint observation. Leave sizes out, and "
+            f"call study for a design of each size."
+        )
+    own = [site.name for site in density.sites if any(plate in density.row_plates for plate in site.plates)]
+    if own:
+        raise ValueError(
+            f"sizes={tuple(sizes)}: rows have values of site {own[0]!r}, and cannot be left out. Leave sizes out, and "
+            f"call study for a design of each size."
+        )
 
 
 def _given(density: LogDensity, truth: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -2,7 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import arviz as az
 import matplotlib as mpl
@@ -19,7 +20,8 @@ from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.testing import linear_gaussian
-from bnnzoo.validation import sbc, sbc_joint, sbc_verdict
+from bnnzoo.validation import sbc, sbc_joint, sbc_merged, sbc_verdict
+from bnnzoo.validation.simulations import CalibrationError
 from tests.helpers.exact_linear import ExactLinear
 
 TARGET = linear_gaussian(num_data=8, num_inputs=2)
@@ -427,3 +429,88 @@ def test_what_has_no_joint_calibration_is_refused(exact):
         sbc_joint(exact)
     with pytest.raises(ValueError, match=r"and 4 are too few: write num_simulations=100"):
         sbc_joint(kept(ExactLinear(), num_simulations=4))
+
+
+def scaled(sd: float) -> Any:
+    def model(x: torch.Tensor, y: torch.Tensor) -> None:
+        b = pyro.sample("b", dist.Normal(0.0, sd))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+    return model
+
+
+def penalised(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    pyro.factor("penalty", -4 * b**2)
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+
+def masked(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 0.3).mask(False))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+
+LINE = torch.linspace(-1.0, 1.0, 12), torch.zeros(12)
+
+
+def test_ranks_of_another_prior_are_not_gone_on_from(tmp_path: Path) -> None:
+    """Names and shapes of sites are the same, and so were the files."""
+    call: Any = {"num_simulations": 4, "num_draws": 9, "progress": False}
+    sbc(scaled(1.0), bz.Laplace(), *LINE, path=tmp_path / "ranks.sbc", **call)
+    with pytest.raises(ValueError, match=r"holds ranks of another calibration: its model or prior differs\."):
+        sbc(scaled(5.0), bz.Laplace(), *LINE, path=tmp_path / "ranks.sbc", **call)
+    paths = [tmp_path / f"{task}.sbc" for task in range(2)]
+    for task, sd in enumerate((1.0, 9.0)):
+        sbc(scaled(sd), bz.Laplace(), *LINE, path=paths[task], task=(task, 2), **call)
+    with pytest.raises(
+        ValueError, match=r"belongs to another calibration than the first file: its model or prior differs"
+    ):
+        sbc_merged(paths)
+    with pytest.raises(ValueError, match=r"holds ranks of another calibration: its quantities differs"):
+        sbc(
+            scaled(1.0),
+            bz.Laplace(),
+            *LINE,
+            path=tmp_path / "ranks.sbc",
+            quantities=lambda values, x, y: {"square": values["b"] ** 2},
+            **call,
+        )
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (penalised, r"none are from pyro\.factor\('penalty', \.\.\.\), which is a part of it\. Write that prior as"),
+        (
+            masked,
+            r"that of site 'b' is masked or scaled: nothing, or something else, is drawn from it\. Write a proper",
+        ),
+    ],
+)
+def test_truths_are_draws_of_the_prior_that_the_method_sees(model: Any, sentence: str) -> None:
+    """Else a right method was said to be too narrow."""
+    with pytest.raises(ValueError, match=sentence):
+        sbc(model, bz.Laplace(), *LINE, num_simulations=4, num_draws=9, progress=False)
+    with pytest.raises(ValueError, match=sentence):
+        bz.validation.study(model, {"laplace": bz.Laplace()}, *LINE, num_repeats=2, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            {"num_simulations": 3, "task": (7, 10), "path": "x.sbc"},
+            r"3 simulations are fewer than 10 tasks: write num_sim",
+        ),
+        ({"task": (0.5, 2), "path": "x.sbc"}, r"task=\(0\.5, 2\); write the number of the task, from 0, and how many"),
+        ({"num_draws": 99}, r"num_draws=99, but MAP gives 1 draws: ask for fewer, or fit with more\."),
+    ],
+)
+def test_numbers_that_cannot_be(call: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CalibrationError, match=sentence):
+        sbc(scaled(1.0), bz.MAP(num_steps=5), *LINE, progress=False, **({"num_simulations": 4} | call))
+    assert not any(tmp_path.iterdir())

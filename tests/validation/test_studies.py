@@ -1,5 +1,8 @@
 """Simulation studies: bias, coverage and lengths of an exact method, of one known to be off, and the bookkeeping."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -96,3 +99,49 @@ def test_what_cannot_be_studied_is_refused(settings, sentence):
         study(TARGET.model, {"exact": ExactLinear()}, *TARGET.data, **{"num_repeats": 2, **settings}, **QUIET)
     with pytest.raises(ValueError, match="There are no methods"):
         study(TARGET.model, {}, *TARGET.data, **QUIET)
+
+
+def joint(y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    pyro.sample("y", dist.MultivariateNormal(b.expand(15), torch.eye(15)), obs=y)
+
+
+def by_row(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        e = pyro.sample("e", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(b * x + e, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "sentence"),
+    [
+        (joint, (torch.zeros(15),), r"sizes=\(5, 30\): the model has no rows that could be drawn, but one joint obs"),
+        (
+            by_row,
+            (torch.ones(15), torch.zeros(15)),
+            r"sizes=\(5, 30\): rows have values of site 'e', and cannot be left",
+        ),
+    ],
+)
+def test_sizes_of_what_has_no_rows_of_its_own(model: Any, data: Any, sentence: str) -> None:
+    """They were ignored, or ended in a sentence about the shape of a site."""
+    with pytest.raises(ValueError, match=sentence):
+        study(model, {"laplace": bz.Laplace()}, *data, sizes=(5, 30), num_repeats=2, progress=False)
+
+
+def test_a_file_of_another_prior_is_not_gone_on_from(tmp_path: Path) -> None:
+    def scaled(sd: float) -> Any:
+        def model(x: Tensor, y: Tensor) -> None:
+            b = pyro.sample("b", dist.Normal(0.0, sd))
+            with pyro.plate("rows", len(x)):
+                pyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+        return model
+
+    call: Any = {"num_repeats": 2, "path": tmp_path / "study", "progress": False}
+    study(scaled(1.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), **call)
+    with pytest.raises(ValueError, match=r"holds another study: its model and prior differ\."):
+        study(scaled(9.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), **call)
+    with pytest.raises(TypeError, match=r"truth is a float; write values by latent site, truth=\{'slope': 1\.0\}\."):
+        study(scaled(1.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), truth=1.0, **call)
