@@ -11,6 +11,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from typer.testing import CliRunner
 
 import bnnzoo as bz
 from bnnzoo.apps.cli import app
+from bnnzoo.core.posterior.archive import read_archive
 from bnnzoo.testing import example_tree, linear_gaussian
 
 TARGET = linear_gaussian()
@@ -36,6 +39,9 @@ def model(x, y=None):
     with pyro.plate("rows", len(x)):
         pyro.sample("y", dist.Normal(a + b * x, s), obs=y)
 """
+SIMULATIONS = 240
+"""More than are written at a time, so that a kill leaves a file with a part of them."""
+
 TABLE = [{"x": 0.1 * i, "y": float(np.sin(i))} for i in range(60)]
 
 
@@ -118,14 +124,15 @@ class Compare:
 
 
 class Sbc:
-    """A file of simulations; the study that is begun again is that which was never killed."""
+    """A file of simulations; the calibration that is begun again has the ranks of one that was never killed."""
 
     def __init__(self, folder: Path) -> None:
-        self.path, self.expected = folder / "sbc.nc", None
+        self.path, self.expected, self.num_partial = folder / "ranks.sbc", None, 0
 
     def study(self, path: Path | None) -> xr.DataTree:
+        method = bz.NUTS(num_chains=1, num_warmup=50, num_draws=50)
         return bz.validation.sbc(
-            TARGET.model, bz.Laplace(), *TARGET.data, num_simulations=5, num_draws=9, path=path, progress=False
+            TARGET.model, method, *TARGET.data, num_simulations=SIMULATIONS, num_draws=9, path=path, progress=False
         )
 
     def work(self) -> None:
@@ -134,6 +141,7 @@ class Sbc:
     def check(self) -> None:
         if self.expected is None:
             self.expected = self.study(None)
+        self.num_partial += self.path.exists() and simulations_in(self.path) < SIMULATIONS
         found = self.study(self.path)
         for group in self.expected.children:
             assert found[group].to_dataset().equals(self.expected[group].to_dataset()), group
@@ -141,30 +149,32 @@ class Sbc:
 
 
 class Task:
-    """Tasks of ``bnnzoo sbc`` that are killed; those that are begun again end with the ranks of a run that never was."""
+    """Four tasks of ``bnnzoo sbc`` side by side, killed together; begun again, they end with the ranks of one call."""
 
     def __init__(self, folder: Path) -> None:
         self.table, self.model, self.out = folder / "data.csv", folder / "model.py", folder / "tasks"
         pd.DataFrame(TABLE).to_csv(self.table, index=False)
         self.model.write_text(MODEL)
         self.expected: xr.DataTree | None = None
+        self.num_partial = 0
 
     def command(self, out: Path, *options: object) -> None:
-        arguments = ["sbc", self.model, self.table, "--method", "nuts", "--num-simulations", 20, "--out", out, *options]
+        number = ["--num-simulations", 4 * SIMULATIONS // 3]
+        arguments = ["sbc", self.model, self.table, "--method", "nuts", *number, "--out", out, *options]
         result = CliRunner().invoke(app, [str(each) for each in arguments])
         assert result.exit_code == 0, result.output
 
     def work(self) -> None:
-        for task in range(3):
-            self.command(self.out, "--task", task, "--of", 3)
+        tasks = [forked(partial(self.command, self.out, "--task", task, "--of", 4)) for task in range(4)]
+        assert [os.waitpid(each, 0)[1] for each in tasks] == [0] * 4
 
     def check(self) -> None:
         if self.expected is None:
             self.command(whole := self.out.with_name("whole"))
             self.expected = xr.load_datatree(whole / "ranks.nc")
             remove(whole)
-        if not self.out.exists() or len(list(self.out.glob("*.sbc"))) < 2:
-            return  # killed before there was much to go on from: the next attempt goes on from it
+        files = list(self.out.glob("*.sbc")) if self.out.exists() else []
+        self.num_partial += any(simulations_in(each) < SIMULATIONS // 3 for each in files)
         self.work()
         found = xr.load_datatree(self.out / "ranks.nc")
         assert found["prior_sbc"].to_dataset().equals(self.expected["prior_sbc"].to_dataset())
@@ -188,6 +198,12 @@ class Report:
 WORKS = {"fit": Fit, "save": Save, "compare": Compare, "sbc": Sbc, "task": Task, "report": Report}
 
 
+def simulations_in(path: Path) -> int:
+    """Return how many simulations a file has."""
+    ranks, _ = read_archive(path)
+    return len(next(iter(ranks.values())))
+
+
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -198,11 +214,13 @@ def only(path: Path) -> None:
     assert not [each.name for each in path.parent.iterdir() if ".partial-" in each.name]
 
 
-def forked(work: Callable[[], object]) -> int:
-    """Start work in a process of its own; it ends with 0 only if the work did."""
+def forked(work: Callable[[], object], own_group: bool = False) -> int:
+    """Start work in a process and a group of its own; it ends with 0 only if the work did."""
     if pid := os.fork():
         return pid
     try:
+        if own_group:
+            os.setpgid(0, 0)
         work()
         os._exit(0)
     except BaseException:
@@ -227,13 +245,15 @@ def main(name: str, folder: str, number: str, seed: str) -> None:
         job.check()
     killed, attempts = 0, 0
     while killed < int(number) and attempts < 4 * int(number):
-        pid, attempts = forked(job.work), attempts + 1
-        time.sleep(seconds * rng.random())
-        os.kill(pid, signal.SIGKILL)
+        pid, attempts = forked(job.work, own_group=True), attempts + 1
+        time.sleep(0.01 + seconds * rng.random())
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
         killed += os.waitpid(pid, 0)[1] == signal.SIGKILL  # else it had ended before
         job.check()
     in_child(job.work)  # sweeps what the last one left
     assert not [each.name for each in Path(folder).iterdir() if ".partial-" in each.name]
+    assert 4 * getattr(job, "num_partial", killed) >= killed, "files that kills left were empty or whole"
     print(killed)
 
 
