@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bnnzoo.trees import refuse_other_kind
 from bnnzoo.trees.ranks import Array
-from bnnzoo.validation.ranks import group_with_draws
+from bnnzoo.validation.ranks import group_with_draws, refuse_no_probability
 
 __all__ = ["sbc_joint"]
 
@@ -74,8 +74,15 @@ def sbc_joint(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     True
     """
     refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_joint(sbc(..., keep=True))")
+    refuse_no_probability(prob, "sbc_joint")
     group = group_with_draws(tree, "sbc_joint")
-    points, names = _points(tree, [name for name in tree["sbc_truth"].data_vars if name in tree[group].data_vars])
+    sites = [name for name in tree["sbc_truth"].data_vars if name in tree[group].data_vars]
+    if not sites:
+        raise ValueError(
+            "sbc_joint tells truths from draws of latent sites that are no network weights, and this model has none. Rank what "
+            "the network predicts by sbc_verdict, or quantities of your own by sbc_again."
+        )
+    points, names = _points(tree, sites)
     number = len(points)
     if number < FEWEST:
         raise ValueError(f"sbc_joint learns from simulations, and {number} are too few: write num_simulations=100.")

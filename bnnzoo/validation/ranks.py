@@ -15,6 +15,7 @@ __all__ = [
     "group_with_draws",
     "is_close_to_uniform",
     "p_of",
+    "refuse_no_probability",
     "sbc_again",
     "sbc_verdict",
 ]
@@ -66,6 +67,7 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     >>> verdict.loc["w[0]", "sentence"]
     'Nothing is off with w[0] as far as 8 simulations tell, which would show shifts above 1 standard deviations.'
     """
+    refuse_no_probability(prob, "sbc_verdict")
     rows = {}
     for name, pit in pits_of_tree(tree, "sbc_verdict").items():
         number = len(pit)
@@ -151,6 +153,12 @@ def group_with_draws(tree: xr.DataTree, asking: str) -> str:
             f"Write sbc(..., keep=True)."
         )
     return group
+
+
+def refuse_no_probability(prob: float, asking: str) -> None:
+    """Raise ValueError if what a function ``asking`` was given for ``prob`` is no probability."""
+    if not isinstance(prob, int | float) or not 0.0 < prob < 1.0:
+        raise ValueError(f"{asking}(prob={prob!r}): write a probability between 0 and 1, such as 0.95.")
 
 
 def p_of(pit: Array) -> float:

@@ -118,6 +118,8 @@ def study(
         )
     for method in methods.values():
         refuse_bad_call("study", model, method, seed, dtype)
+    if isinstance(sizes, np.ndarray):
+        sizes = sizes.tolist()
     _refuse_bad_numbers(methods, sizes, num_repeats, levels)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, {}), dtype, target)
@@ -142,6 +144,11 @@ def study(
     }
     found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
     design = _Design(density, given, places_of_outcomes(density), tuple(levels), seed)
+    if not design.names:
+        raise ValueError(
+            "study judges latent sites that are no network weights, and this model has none: compare methods of networks by "
+            "bz.validation.sbc, which ranks what they predict, or give the network a noise scale to be learnt."
+        )
     bar = progress_for(progress)
     bar.start("fits", num_repeats * len(sizes) * len(methods))
     done = 0
@@ -265,7 +272,12 @@ def _given(density: LogDensity, truth: Mapping[str, Any]) -> dict[str, Tensor]:
             raise ValueError(
                 f"truth names {name!r}, which is no latent site of the model ({density.sites_in_short()})."
             )
-        tensor = torch.as_tensor(value, dtype=density.dtype, device=density.device)
+        try:
+            tensor = torch.as_tensor(value, dtype=density.dtype, device=density.device)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"truth gives {name!r} the value {value!r}; write a number, or an array of them."
+            ) from None
         if tensor.shape != sites[name].shape:
             raise ValueError(
                 f"truth gives {name!r} the shape {tuple(tensor.shape)}, but the site has {tuple(sites[name].shape)}."
@@ -328,5 +340,7 @@ def _refuse_bad_numbers(
             raise ValueError(f"{name}={value!r}; write a tuple, {name}=({value!r},).")
     if sizes is not None and (not sizes or any(not isinstance(size, int) or size < 1 for size in sizes)):
         raise ValueError(f"sizes={sizes!r}; write sample sizes such as (50, 200).")
+    if sizes is not None and len(set(sizes)) < len(sizes):
+        raise ValueError(f"sizes={sizes!r} names a sample size twice; write each once.")
     if not levels or any(not 0 < level < 1 for level in levels):
         raise ValueError(f"levels={levels!r}; write probabilities of intervals between 0 and 1, such as (0.5, 0.9).")

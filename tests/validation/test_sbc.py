@@ -514,3 +514,25 @@ def test_numbers_that_cannot_be(call: Any, sentence: str, tmp_path: Path, monkey
     with pytest.raises(CalibrationError, match=sentence):
         sbc(scaled(1.0), bz.MAP(num_steps=5), *LINE, progress=False, **({"num_simulations": 4} | call))
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("asked", [sbc_verdict, sbc_joint])
+@pytest.mark.parametrize("prob", [2.0, -1.0])
+def test_a_probability_is_one(asked: Any, prob: float) -> None:
+    with pytest.raises(
+        ValueError, match=rf"{asked.__name__}\(prob={prob}\): write a probability between 0 and 1, such as"
+    ):
+        asked(xr.DataTree(), prob=prob)
+
+
+def test_a_classifier_has_nothing_to_learn_from_a_network_of_known_noise() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+    model = bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.3))
+    data = LINE[0][:, None], LINE[1]
+    ranks = sbc(
+        model, bz.Laplace(bz.MAP(num_steps=20)), *data, num_simulations=2, num_draws=9, keep=True, progress=False
+    )
+    with pytest.raises(
+        ValueError, match=r"sbc_joint tells truths from draws of latent sites that are no network weights"
+    ):
+        sbc_joint(ranks)

@@ -145,3 +145,31 @@ def test_a_file_of_another_prior_is_not_gone_on_from(tmp_path: Path) -> None:
         study(scaled(9.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), **call)
     with pytest.raises(TypeError, match=r"truth is a float; write values by latent site, truth=\{'slope': 1\.0\}\."):
         study(scaled(1.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), truth=1.0, **call)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        ({"sizes": (10, 10)}, r"sizes=\(10, 10\) names a sample size twice; write each once\."),
+        ({"truth": {"w": "one"}}, r"truth gives 'w' the value 'one'; write a number, or an array of them\."),
+    ],
+)
+def test_what_cannot_be_studied(call: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        study(TARGET.model, {"exact": ExactLinear()}, *TARGET.data, num_repeats=2, **call, **QUIET)
+
+
+def test_sizes_may_be_an_array() -> None:
+    found = study(
+        TARGET.model, {"exact": ExactLinear()}, *TARGET.data, sizes=np.array([10, 20]), num_repeats=2, **QUIET
+    )
+    assert found["size"].values.tolist() == [10, 20]
+
+
+def test_a_network_of_known_noise_has_nothing_to_study() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh(), torch.nn.Linear(2, 1))
+    model = bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.3))
+    with pytest.raises(
+        ValueError, match=r"study judges latent sites that are no network weights, and this model has none"
+    ):
+        study(model, {"map": bz.Laplace()}, torch.zeros(8, 2), torch.zeros(8), num_repeats=2, progress=False)
