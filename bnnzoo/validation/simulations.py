@@ -13,7 +13,8 @@ from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.prior_terms import not_drawn_from_prior
+from bnnzoo.core.model.prior_terms import not_drawn_from_prior, prior_terms
+from bnnzoo.core.model.replay import scaled_sum
 from bnnzoo.core.model.terms import prior_factors
 from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.numerics import NumericalFailure
@@ -263,21 +264,39 @@ def refuse_truths_of_no_prior(density: LogDensity, given: Collection[str] = ()) 
 
 
 def values_in_short(density: LogDensity) -> list[str]:
-    """Return the log joint density at two points, rounded: another model or prior has other values there."""
+    """Return log densities at two points, rounded: another model or prior has other values there.
+
+    They are those of each site, as a change of one prior does not show in the sum over many rows or weights, and the points
+    have different coordinates, as parameters that changed places do not show where they are equal.
+    """
+
+    def of_sites(theta: Tensor) -> dict[str, Tensor]:
+        nodes = density.observed_nodes(theta, *density.data)
+        return {f"{name} observed": scaled_sum(nodes[name]) for name in density.likelihood if name in nodes}
+
     found = []
-    for place in (0.0, 0.5):
-        theta = torch.full((density.num_params,), place, dtype=density.dtype, device=density.device)
-        try:
-            with torch.no_grad():
-                found.append(f"{float(density.log_joint(theta, *density.data)):.4g}")
-        except (
-            ValueError,
-            ArithmeticError,
-            RuntimeError,
-            NumericalFailure,
-        ):  # there the model fails, and another may not
-            found.append("none")
+    number = torch.arange(density.num_params, dtype=density.dtype, device=density.device)
+    for theta in (torch.zeros_like(number), torch.cos(number) / 2):
+        for terms in (
+            partial(prior_terms, density, theta),
+            partial(of_sites, theta),
+            partial(_total, density, theta),
+        ):
+            try:
+                with torch.no_grad():
+                    found += [f"{name} {float(value):.4g}" for name, value in sorted(terms().items())]
+            except (
+                ValueError,
+                ArithmeticError,
+                RuntimeError,
+                NumericalFailure,
+            ):  # there the model fails, and another may not
+                found.append("none")
     return found
+
+
+def _total(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
+    return {"sum": density.log_joint(theta, *density.data)}
 
 
 def draws_of(posterior: Posterior, num_draws: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,13 +16,14 @@ import torch
 import xarray as xr
 
 import bnnzoo as bz
+from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.archive import read_archive, write_archive
 from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import sbc, sbc_joint, sbc_merged, sbc_verdict
-from bnnzoo.validation.simulations import CalibrationError
+from bnnzoo.validation.simulations import CalibrationError, values_in_short
 from tests.helpers.exact_linear import ExactLinear
 
 TARGET = linear_gaussian(num_data=8, num_inputs=2)
@@ -478,6 +480,23 @@ def test_ranks_of_another_prior_are_not_gone_on_from(tmp_path: Path) -> None:
             quantities=lambda values, x, y: {"square": values["b"] ** 2},
             **call,
         )
+
+
+def swapped(x: torch.Tensor, y: torch.Tensor, swap: bool = True) -> None:
+    a, b = pyro.sample("a", dist.Normal(0.0, 1.0)), pyro.sample("b", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b + a * x if swap else a + b * x, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("models", "num_data"),
+    [((scaled(1.0), scaled(1.5)), 200_000), ((partial(swapped, swap=False), swapped), 12)],
+)
+def test_a_change_that_the_sum_of_all_densities_hides(models: Any, num_data: int) -> None:
+    """Of many rows the likelihood is so large that a prior does not show in its digits; coefficients may change places."""
+    data = torch.linspace(-1.0, 2.0, num_data), torch.zeros(num_data)
+    one, other = (values_in_short(build_density(each, *data)) for each in models)
+    assert one != other
 
 
 @pytest.mark.parametrize(
