@@ -39,6 +39,7 @@ from bnnzoo.validation.simulations import (
     Simulation,
     draws_of,
     places_of_outcomes,
+    quantities_in_short,
     ranks_of,
     refuse_truths_of_no_prior,
     values_in_short,
@@ -165,6 +166,7 @@ def sbc(
     places = places_of_outcomes(density)
     if around == "prior":
         refuse_truths_of_no_prior(density)
+    of_ones_own = quantities_in_short(quantities, density)
     truths = None
     if around == "posterior":
         (around_data,) = fits_like(density, method, 1)([density.data], [seed])
@@ -183,9 +185,7 @@ def sbc(
         )
         for number in range(*(0, total) if task is None else (task[0], total, task[1]))
     ]
-    header = _header(method, density, num_draws, around, seed, keep)
-    if quantities is not None:
-        header["quantities"] = True
+    header = _header(method, density, num_draws, around, seed) | {"keep": keep, "quantities": of_ones_own}
     if task is not None:
         header |= {"task": list(task), "num_simulations": total}
     runs = _Runs(simulations, density, None if path is None else Path(path), header, executor, progress)
@@ -339,7 +339,7 @@ def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
     return _tree(found, first)
 
 
-def _header(method: Method, density: LogDensity, num_draws: int, around: str, seed: int, keep: bool) -> dict[str, Any]:
+def _header(method: Method, density: LogDensity, num_draws: int, around: str, seed: int) -> dict[str, Any]:
     """Return what must agree for ranks to belong together, as plain values."""
     known = identity(density)
     return {
@@ -353,7 +353,7 @@ def _header(method: Method, density: LogDensity, num_draws: int, around: str, se
         "around": around,
         "seed": seed,
         **STREAM_OF_DATA,
-    } | ({"keep": True} if keep else {})
+    }
 
 
 def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree:

@@ -36,6 +36,7 @@ __all__ = [
     "draws_of",
     "outcomes_drawn",
     "places_of_outcomes",
+    "quantities_in_short",
     "quietly",
     "ranks_of",
     "refuse_truths_of_no_prior",
@@ -139,7 +140,7 @@ class Simulation:
         )
         wanted = {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
         found |= {name: value[few] if value.ndim else value for name, value in wanted.items()}
-        return found | (dict(self.quantities(values, *data)) if self.quantities else {})
+        return found | (_of_ones_own(self.quantities, values, *data) if self.quantities else {})
 
     def _of_all(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
         """Return the test quantities ``[L, ...]`` at ``theta[L, P]``."""
@@ -297,6 +298,40 @@ def values_in_short(density: LogDensity) -> list[str]:
 
 def _total(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
     return {"sum": density.log_joint(theta, *density.data)}
+
+
+def quantities_in_short(quantities: Quantities | None, density: LogDensity) -> dict[str, str]:
+    """Return the names of a user's test quantities and their sums at a point, rounded, by which another function is told.
+
+    Raises
+    ------
+    TypeError
+        If they are no function, or one that returns anything but tensors by name.
+    """
+    if quantities is None:
+        return {}
+    if not callable(quantities):
+        raise TypeError(
+            f"quantities is a {type(quantities).__name__}; write a function (values, *data) -> {{'name': Tensor}}."
+        )
+    number = torch.arange(density.num_params, dtype=density.dtype, device=density.device)
+    with isolated(0, density.device), torch.no_grad():
+        found = _of_ones_own(quantities, density.constrain(torch.cos(number) / 2), *density.data)
+    return {name: f"{float(value.sum()):.4g}" for name, value in sorted(found.items())}
+
+
+def _of_ones_own(quantities: Quantities, values: Mapping[str, Tensor], *data: Any) -> dict[str, Tensor]:
+    found: Any = quantities(values, *data)
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            f"quantities returned a {type(found).__name__}; return tensors by name, such as {{'square': values['b'] ** 2}}."
+        )
+    for name, value in found.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"quantities returned a {type(value).__name__} for {name!r}; return a tensor, without .item() and float()."
+            )
+    return dict(found)
 
 
 def draws_of(posterior: Posterior, num_draws: int) -> Tensor:

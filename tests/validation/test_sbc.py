@@ -471,15 +471,61 @@ def test_ranks_of_another_prior_are_not_gone_on_from(tmp_path: Path) -> None:
         ValueError, match=r"belongs to another calibration than the first file: its model or prior differs"
     ):
         sbc_merged(paths)
-    with pytest.raises(ValueError, match=r"holds ranks of another calibration: its quantities differs"):
-        sbc(
-            scaled(1.0),
-            bz.Laplace(),
-            *LINE,
-            path=tmp_path / "ranks.sbc",
-            quantities=lambda values, x, y: {"square": values["b"] ** 2},
-            **call,
-        )
+
+
+def square(values: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+    return {"square": values["b"] ** 2}
+
+
+def cube(values: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+    return {"cube": values["b"] ** 3}
+
+
+def other_square(values: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+    return {"square": values["b"] ** 2 + 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "what"),
+    [
+        ({}, {"quantities": square}, "quantities"),
+        ({"quantities": square}, {}, "quantities"),
+        ({"quantities": square}, {"quantities": cube}, "quantities"),
+        ({"quantities": square}, {"quantities": other_square}, "quantities"),
+        ({"keep": True}, {}, "keep"),
+    ],
+)
+def test_ranks_of_other_quantities_are_not_gone_on_from(first: Any, then: Any, what: str, tmp_path: Path) -> None:
+    """They ended in a KeyError, or the file lost what had been kept."""
+    call: Any = {"num_draws": 9, "progress": False}
+    model, path = scaled(1.0), tmp_path / "ranks.sbc"
+    sbc(model, bz.Laplace(), *LINE, num_simulations=2, path=path, **first, **call)
+    with pytest.raises(ValueError, match=rf"holds ranks of another calibration: its {what} differs\. Write to another"):
+        sbc(model, bz.Laplace(), *LINE, num_simulations=4, path=path, **then, **call)
+    ranks = sbc(model, bz.Laplace(), *LINE, num_simulations=4, path=path, **first, **call)
+    assert ranks["prior_sbc"].sizes["draw"] == 4
+    paths = [tmp_path / f"{task}.sbc" for task in range(2)]
+    for task, each in enumerate((first, then)):
+        sbc(model, bz.Laplace(), *LINE, num_simulations=4, path=paths[task], task=(task, 2), **each, **call)
+    with pytest.raises(ValueError, match=rf"belongs to another calibration than the first file: its {what} differs"):
+        sbc_merged(paths)
+
+
+@pytest.mark.parametrize(
+    ("quantities", "sentence"),
+    [
+        ({"square": 1}, r"quantities is a dict; write a function \(values, \*data\) -> \{'name': Tensor\}\."),
+        (lambda values, x, y: values["b"] ** 2, r"quantities returned a Tensor; return tensors by name, such as"),
+        (lambda values, x, y: 1.0, r"quantities returned a float; return tensors by name, such as \{'square'"),
+        (
+            lambda values, x, y: {"b": float(values["b"])},
+            r"quantities returned a float for 'b'; return a tensor, without \.item\(\) and float\(\)\.",
+        ),
+    ],
+)
+def test_quantities_are_tensors_by_name(quantities: Any, sentence: str) -> None:
+    with pytest.raises(TypeError, match=sentence):
+        sbc(scaled(1.0), bz.Laplace(), *LINE, num_simulations=2, quantities=quantities, progress=False)
 
 
 def swapped(x: torch.Tensor, y: torch.Tensor, swap: bool = True) -> None:
