@@ -118,8 +118,10 @@ def study(
         )
     for method in methods.values():
         refuse_bad_call("study", model, method, seed, dtype)
-    if isinstance(sizes, np.ndarray):
+    if isinstance(sizes, np.ndarray | Tensor):
         sizes = sizes.tolist()
+    elif isinstance(sizes, list | tuple):
+        sizes = tuple(int(size) if isinstance(size, np.integer) else size for size in sizes)
     _refuse_bad_numbers(methods, sizes, num_repeats, levels)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, {}), dtype, target)

@@ -159,10 +159,9 @@ def test_what_cannot_be_studied(call: Any, sentence: str) -> None:
         study(TARGET.model, {"exact": ExactLinear()}, *TARGET.data, num_repeats=2, **call, **QUIET)
 
 
-def test_sizes_may_be_an_array() -> None:
-    found = study(
-        TARGET.model, {"exact": ExactLinear()}, *TARGET.data, sizes=np.array([10, 20]), num_repeats=2, **QUIET
-    )
+@pytest.mark.parametrize("sizes", [np.array([10, 20]), torch.tensor([10, 20]), (np.int64(10), 20)])
+def test_sizes_may_be_an_array(sizes: Any) -> None:
+    found = study(TARGET.model, {"exact": ExactLinear()}, *TARGET.data, sizes=sizes, num_repeats=2, **QUIET)
     assert found["size"].values.tolist() == [10, 20]
 
 
