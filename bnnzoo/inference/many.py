@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.data.arguments import argument_names, positional
-from bnnzoo.core.data.labels import columns_of
+from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.data.minibatch import DataError, as_tensors
 from bnnzoo.core.data.row_source import row_source
 from bnnzoo.core.method import FitContext, Method
@@ -148,12 +148,12 @@ def _numbered(first: int | None, place: int) -> Iterator[None]:
     """Say in an error which of many data sets it is about."""
     try:
         yield
-    except (DataError, ModelError) as error:
-        if first is None:
+    except (TypeError, ValueError) as error:  # DataError and ModelError among them
+        own = next((each for each in (DataError, ModelError) if isinstance(error, each)), None)
+        kind = own or next((each for each in (TypeError, ValueError) if type(error) is each), None)
+        if first is None or kind is None:
             raise
-        raise (DataError if isinstance(error, DataError) else ModelError)(
-            f"Data set {first + place}, counted from 0: {error}"
-        ) from error
+        raise kind(f"Data set {first + place}, counted from 0: {error}") from error
 
 
 class ManyFits:
@@ -240,6 +240,7 @@ class ManyFits:
     def _arguments(self, data: Data) -> "_Arguments":
         try:
             given = positional(self._model, data, {})
+            refuse_unaligned_rows(given, argument_names(self._model, len(given)))
             if row_source(given, self._dtype, self._device) is not None:
                 return _Arguments(given, None)
             return _Arguments(given, as_tensors(given, self._dtype, self._device, owned=True))

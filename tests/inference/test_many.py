@@ -468,3 +468,65 @@ def test_torch_computes_on_one_thread_for_small_models(is_small: bool, monkeypat
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def counts(x: Tensor, y: Tensor) -> None:
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Poisson((slope * x).exp()), obs=y)
+
+
+def classes(x: Tensor, y: Tensor) -> None:
+    slopes = pyro.sample("slopes", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Categorical(logits=slopes * x[:, None]), obs=y)
+
+
+def groups(x: Tensor, y: Tensor) -> None:
+    means = pyro.sample("means", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(means[y], 1.0), obs=x)
+
+
+def under_a_point_mass(x: Tensor, y: Tensor) -> None:
+    pyro.sample("slope", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Delta(x), obs=y)
+
+
+X, LABELS = torch.linspace(-1.0, 1.0, 6), torch.tensor([0, 1, 2, 1, 0, 1])
+
+
+@pytest.mark.parametrize("method", [bz.NUTS(num_chains=1, num_warmup=20, num_draws=10), bz.Laplace()], ids=str)
+@pytest.mark.parametrize(
+    ("model", "good", "bad", "sentence"),
+    [
+        (counts, LABELS.float(), LABELS + 0.5, "Site 'y' observes 0.5 in row 0, which Poisson does not allow"),
+        (counts, LABELS.float(), LABELS - 1.0, "Site 'y' observes -1 in row 0, which Poisson does not allow"),
+        (classes, LABELS, LABELS + 1, "Site 'y' observes 3 in row 2, which Categorical does not allow"),
+        (classes, LABELS, LABELS - 1, "Site 'y' observes -1 in row 0, which Categorical does not allow"),
+        (groups, LABELS, LABELS - 1, r"argument 2 \('y'\) holds the code -1 in row 0"),
+        (groups, LABELS, LABELS + 1, r"argument 2 \('y'\) holds the code 3 in row 2"),
+        (under_a_point_mass, X, X + 1.0, r"under a point mass \(Delta\) that lies elsewhere"),
+    ],
+)
+def test_observations_of_every_data_set_are_checked_as_the_first_ones(
+    method: Any, model: Any, good: Tensor, bad: Tensor, sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((DataError, ModelError), match=rf"^Data set 1, counted from 0: .*{sentence}"):
+        together(method, [(X, good), (X, bad), (X, good)], model)
+    assert not capfd.readouterr().err
+
+
+def test_rows_of_every_data_set_are_aligned_as_the_first_ones() -> None:
+    def of_series(x: Tensor, y: Tensor) -> None:
+        line(x, y)
+
+    x, y = (pd.Series(each.numpy()) for each in datasets(1)[0])
+    with pytest.raises(DataError, match=r"^Data set 1, counted from 0: .*the indices of arguments 'x' and 'y' differ"):
+        together(bz.Laplace(), [(x, y), (x, y.set_axis(y.index[::-1]))], of_series)
+
+
+def test_a_data_set_that_lacks_an_argument_is_named() -> None:
+    with pytest.raises(TypeError, match=r"^Data set 1, counted from 0: The model takes 'x', 'y', .* which is missing"):
+        together(bz.Laplace(), [*datasets(1), (X,)])

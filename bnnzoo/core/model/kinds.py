@@ -1,12 +1,14 @@
 """Densities of one kind: the same function of theta and the data, at data of the same shapes."""
 
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bnnzoo.core.data.codes import refusing_bad_codes
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.program.sites import transform_onto
@@ -17,6 +19,8 @@ from bnnzoo.engine.fits import Kind
 from bnnzoo.engine.lowered import Same
 
 __all__ = ["first_of_kind", "of_kind", "shapes_of"]
+
+WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def first_of_kind(density: LogDensity) -> LogDensity:
@@ -29,8 +33,9 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
 
     Beside it are its values ``[C]`` and gradients ``[C, P]`` at ``theta``.
 
-    It has to be where arguments differ in anything but the numbers in tensors, and where one run of the model shows what the
-    first data have decided: a branch, a prior, the range of a latent site.
+    It has to be where arguments differ in anything but the numbers in tensors, where one run of the model shows what the first
+    data have decided, as a branch, a prior, the range of a latent site, and where reading may refuse the data: for observations
+    outside the support of their distribution, negative codes, a density of zero.
 
     Parameters
     ----------
@@ -64,15 +69,24 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
     point = theta[0]
     try:
         with torch.no_grad():
+            nodes = density.nodes(point, *data)  # first, because native code does not see what is out of range
+            if not _are_allowed(density, nodes) and known.shared(
+                "allowed", lambda: _are_allowed(known, known.nodes(point, *known.data))
+            ):
+                return None
+            _refuse_negative_codes(density, point, data)
             value, gradient = density.value_and_grad(theta, *data)
             decide_alike(
                 pytree.tree_leaves(known.data), pytree.tree_leaves(data)
             )  # which may have come to decide just now
             if shapes_of(data) != shapes_of(known.data):
                 return None
-            nodes = density.nodes(point, *data)
             prior, likelihood = density.terms_of(point, nodes)
-            alike = _agree(value[0], (prior + likelihood).to(point)) and _agree(prior, density.log_prior(point))
+            alike = (
+                bool(value[0].isfinite())
+                and _agree(value[0], (prior + likelihood).to(point))
+                and _agree(prior, density.log_prior(point))
+            )
             alike = alike and _has_the_transforms(density, point, nodes)
     except Exception:  # what a model may raise is said where it is read
         return None
@@ -94,6 +108,24 @@ def _as_key(value: Any) -> Hashable:
     except TypeError:
         return Same(value)
     return type(value), value
+
+
+def _are_allowed(density: LogDensity, nodes: Mapping[str, Node]) -> bool:
+    """Tell whether observations are within the supports of their distributions."""
+    for name in density.observed:
+        with suppress(NotImplementedError, RuntimeError):  # some have no support, or one for values of other shapes
+            if not bool(nodes[name]["fn"].support.check(nodes[name]["value"]).all()):
+                return False
+    return True
+
+
+def _refuse_negative_codes(density: LogDensity, theta: Tensor, data: Data) -> None:
+    """Run the model anew where it may index by negative numbers, to see whether it does."""
+    if any(
+        isinstance(each, Tensor) and each.dtype in WHOLE and bool((each < 0).any()) for each in pytree.tree_leaves(data)
+    ):
+        with refusing_bad_codes(density.model, data):
+            density.nodes(theta, *data)
 
 
 def _agree(one: Tensor, other: Tensor) -> bool:
