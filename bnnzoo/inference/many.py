@@ -1,5 +1,6 @@
 """Many fits of one model and method, which share what is read, traced and compiled."""
 
+import inspect
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import argument_names, positional
+from bnnzoo.core.data.arguments import argument_names, parameters_of, positional
+from bnnzoo.core.data.described import described
 from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.data.minibatch import DataError, as_tensors
 from bnnzoo.core.data.row_source import row_source
@@ -78,7 +80,7 @@ def fit_many(
     Raises
     ------
     ModelError, DataError, TypeError, ValueError
-        As :func:`bnnzoo.fit` does, when the fit in question is due.
+        As :func:`bnnzoo.fit` does, when the fit in question is due: those before it are yielded first.
 
     Warns
     -----
@@ -115,7 +117,10 @@ def fit_many(
 def _one_by_one(fits: "ManyFits", datasets: Iterator[Any], seed: int) -> Iterator[Posterior]:
     first = 0
     for block in in_blocks(each if isinstance(each, tuple) else (each,) for each in datasets):
-        yield from fits(block, [seed_of_fit(seed, first + i) for i in range(len(block))], first)
+        found, error = fits.up_to_an_error(block, [seed_of_fit(seed, first + i) for i in range(len(block))], first)
+        yield from found
+        if error is not None:
+            raise error
         first += len(block)
 
 
@@ -154,6 +159,29 @@ def _numbered(first: int | None, place: int) -> Iterator[None]:
         if first is None or kind is None:
             raise
         raise kind(f"Data set {first + place}, counted from 0: {error}") from error
+
+
+def _refuse_no_tuple(model: Model, data: Data) -> None:
+    """Refuse a mapping or a list where a model takes several arguments, which are to be a tuple."""
+    if (
+        len(data) != 1
+        or not isinstance(data[0], dict | list)
+        or described(model).from_data(data, new=False) is not None
+    ):
+        return
+    held, parameters = data[0], parameters_of(model)
+    needed = {each.name for each in parameters if each.default is inspect.Parameter.empty}
+    names = [each.name for each in parameters]
+    by_name = isinstance(held, dict) and len(names) > 1 and needed <= set(held) <= set(names)
+    if not by_name and len(needed) < 2:
+        return  # one argument may be a mapping or a sequence
+    found = (
+        f"dict with the keys {', '.join(map(repr, held))}" if isinstance(held, dict) else f"list of length {len(held)}"
+    )
+    raise TypeError(
+        f"It is a {found}, and the model takes {', '.join(map(repr, names))}. Write each of datasets as a tuple of the model's "
+        f"arguments: ({', '.join(names)})."
+    )
 
 
 class ManyFits:
@@ -199,12 +227,30 @@ class ManyFits:
         first : int, optional
             Number of the first data set, by which errors name theirs.
         """
+        found, error = self.up_to_an_error(datasets, seeds, first)
+        if error is not None:
+            raise error
+        return found
+
+    def up_to_an_error(
+        self, datasets: Sequence[Data], seeds: Sequence[int], first: int | None = None
+    ) -> tuple[list[Posterior], Exception | None]:
+        """Return the posteriors before the first data set whose fit fails, and the error; None if none does.
+
+        Parameters
+        ----------
+        datasets, seeds, first
+            As for a call.
+        """
         with fits_to_come(self._number if self._engine in ("auto", "native") else 1):
-            found = self._of_known_kinds(datasets, seeds, first)
-            return [
-                self._alone(data, seed, first, i) if posterior is None else posterior
-                for i, (posterior, data, seed) in enumerate(zip(found, datasets, seeds, strict=True))
-            ]
+            shared, error = self._of_known_kinds(datasets, seeds, first)
+            found: list[Posterior] = []
+            for i, posterior in enumerate(shared):
+                try:
+                    found.append(self._alone(datasets[i], seeds[i], first, i) if posterior is None else posterior)
+                except Exception as its_own:  # whatever it is, it is due after those before
+                    return found, its_own
+            return found, error
 
     def _alone(self, data: Data, seed: int, first: int | None, place: int) -> Posterior:
         settings: dict[str, Any] = {"progress": False, "device": self._device, "dtype": self._dtype}
@@ -214,14 +260,20 @@ class ManyFits:
     @one_at_a_time
     def _of_known_kinds(
         self, datasets: Sequence[Data], seeds: Sequence[int], first: int | None
-    ) -> list[Posterior | None]:
-        """Return the posteriors of data whose kind is known, or comes to be known; None for those that are fitted alone."""
+    ) -> tuple[list[Posterior | None], Exception | None]:
+        """Return the posteriors of data whose kind is known, or comes to be known, up to an error; None if fitted alone."""
         arguments = [self._arguments(data) for data in datasets]
-        kinds = []
-        for i, (given, seed) in enumerate(zip(arguments, seeds, strict=True)):
-            with _numbered(first, i):
-                kinds.append(self._kind_of(given, seed))
-        found: list[Posterior | None] = [None] * len(datasets)
+        kinds: list[Hashable | None] = []
+        error: Exception | None = None
+        try:
+            for i, (given, seed) in enumerate(zip(arguments, seeds, strict=True)):
+                with _numbered(first, i):
+                    if first is not None:
+                        _refuse_no_tuple(self._model, given.given)
+                    kinds.append(self._kind_of(given, seed))
+        except Exception as found_first:  # whatever it is, it is due after the fits before
+            error = found_first
+        found: list[Posterior | None] = [None] * len(kinds)
         for kind in dict.fromkeys(each for each in kinds if each is not None):
             places = [i for i, each in enumerate(kinds) if each == kind]
             fits = [(i, self._of_kind(kind, arguments[i], seeds[i])) for i in places]
@@ -229,13 +281,33 @@ class ManyFits:
             known = self._known[kind]
             is_small = known.num_params * known.num_data <= SMALL
             with one_arithmetic_thread() if is_small else nullcontext():
-                posteriors = run_together(self._method, [each for _, each in alike])
-            for (i, _), posterior in zip(alike, posteriors, strict=True):
+                made, place, failed = self._together_up_to_an_error(alike, first)
+            for (i, _), posterior in zip(alike, made, strict=False):
                 found[i] = posterior
-        for made in found:
-            if made is not None:
-                warn_of_troubles(made, evaluate=self._judged)
-        return found
+            if failed is not None:
+                found, kinds, error = found[:place], kinds[:place], failed
+        for each in found:
+            if each is not None:
+                warn_of_troubles(each, evaluate=self._judged)
+        return found, error
+
+    def _together_up_to_an_error(
+        self, fits: Sequence[tuple[int, tuple[LogDensity, FitContext]]], first: int | None
+    ) -> tuple[list[Posterior], int, Exception | None]:
+        """Return the posteriors of fits at some places; after an error one by one, which finds the place that it is due."""
+        try:
+            return run_together(self._method, [each for _, each in fits]), 0, None
+        except Exception:
+            if first is None:
+                raise
+            made: list[Posterior] = []
+            for place, each in fits:
+                try:
+                    with _numbered(first, place):
+                        made += run_together(self._method, [each])
+                except Exception as its_own:
+                    return made, place, its_own
+            return made, 0, None
 
     def _arguments(self, data: Data) -> "_Arguments":
         try:

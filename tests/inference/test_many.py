@@ -530,3 +530,45 @@ def test_rows_of_every_data_set_are_aligned_as_the_first_ones() -> None:
 def test_a_data_set_that_lacks_an_argument_is_named() -> None:
     with pytest.raises(TypeError, match=r"^Data set 1, counted from 0: The model takes 'x', 'y', .* which is missing"):
         together(bz.Laplace(), [*datasets(1), (X,)])
+
+
+@pytest.mark.parametrize("place", [3, 23])
+@pytest.mark.parametrize("what", ["a NaN", "another kind", "no support"])
+def test_fits_before_one_that_is_refused_are_yielded_first(place: int, what: str) -> None:
+    bad = {"a NaN": (X, X.log()), "another kind": (X, X[:3]), "no support": (X, LABELS + 0.5)}[what]
+    data = [(X, LABELS.float())] * 25
+    data[place] = bad
+    found = bz.fit_many(counts, bz.MAP(num_steps=10), data)
+    assert [next(found).info.seed for _ in range(place)] == [*range(place)]
+    with pytest.raises((DataError, ModelError), match=f"^Data set {place}, counted from 0: "):
+        next(found)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_fits_before_one_that_fails_in_its_method_are_yielded_first(number: int) -> None:
+    token = _MARK.set("a context")
+    try:
+        found = bz.fit_many(line, Waits(0.0, True, number), datasets(5))
+        assert [next(found).info.seed for _ in range(number)] == [*range(number)]
+        with pytest.raises(ValueError, match=f"^Data set {number}, counted from 0: fit {number} fails in a context"):
+            next(found)
+    finally:
+        _MARK.reset(token)
+
+
+def test_a_data_set_that_is_no_tuple_is_told_to_be_one() -> None:
+    x, y = datasets(1)[0]
+    with pytest.raises(
+        TypeError,
+        match=r"^Data set 0, counted from 0: It is a dict with the keys 'x', 'y', and the model takes 'x', 'y'. Write each of "
+        r"datasets as a tuple of the model's arguments: \(x, y\).",
+    ):
+        list(bz.fit_many(line, bz.Laplace(), [{"x": x, "y": y}]))
+    with pytest.raises(TypeError, match=r"^Data set 1, counted from 0: It is a list of length 2, and the model takes"):
+        list(bz.fit_many(line, bz.Laplace(), [(x, y), [x, y]]))
+
+    def of_mapping(held: dict[str, Tensor]) -> None:
+        line(held["x"], held["y"])
+
+    assert len(together(bz.MAP(num_steps=10), [{"x": x, "y": y}] * 2, of_mapping)) == 2
+    assert not list(bz.fit_many(line, bz.Laplace(), []))
