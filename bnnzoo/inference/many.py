@@ -58,9 +58,10 @@ def fit_many(
 
     The model is read, checked, traced and compiled once for each shape of the data. Chains of NUTS and HMC run side by side, each
     with its own data, and so do fits that spend most of their time in native code: a thousand small fits take seconds. Each
-    posterior is what ``fit`` returns on the same engine with the seed ``seed_of_fit(seed, number)``, where ``number`` counts data
-    sets from zero. A model that does otherwise with other data of the same shapes, as by a branch or a prior that the data
-    decide, is recognised at one point and read again.
+    posterior is that of ``fit`` on the same engine with the seed ``seed_of_fit(seed, number)``, where ``number`` counts data sets
+    from zero: bit by bit for chains of NUTS and HMC, otherwise to rounding, as how many fits are to come decides what is compiled
+    and what is computed for several points at a time. A model that does otherwise with other data of the same shapes, as by a
+    branch or a prior that the data decide, is recognised at one point and read again.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def _one_by_one(fits: "ManyFits", datasets: Iterator[Any], seed: int) -> Iterato
 def in_blocks[Item](items: Iterable[Item]) -> Iterator[list[Item]]:
     """Yield what fits are made of in blocks, each for fits that run side by side: larger ones where a block is quickly done.
 
-    No fit depends on what runs beside it.
+    Chains of NUTS and HMC do not depend on what runs beside them; other fits may by rounding.
     """
     left, size = iter(items), FITS_TOGETHER
     while block := list(islice(left, size)):

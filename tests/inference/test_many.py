@@ -99,6 +99,7 @@ def test_blocks_of_fits_grow_where_they_are_quickly_done(
         bz.MAP(num_members=2),
         bz.MeanFieldVI(num_steps=60),
         bz.FullRankVI(),
+        bz.Pathfinder(),
         bz.FlowVI(bz.FullRankVI(num_steps=60), num_steps=60),
         bz.DeepEnsemble(num_members=2, num_steps=80),
         bz.MAMS(num_chains=2, num_warmup=60, num_draws=20),
