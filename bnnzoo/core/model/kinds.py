@@ -83,7 +83,7 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
                 return None
             prior, likelihood = density.terms_of(point, nodes)
             alike = (
-                bool(value[0].isfinite())
+                _is_as_finite(known, theta, value)
                 and _agree(value[0], (prior + likelihood).to(point))
                 and _agree(prior, density.log_prior(point))
             )
@@ -117,6 +117,13 @@ def _are_allowed(density: LogDensity, nodes: Mapping[str, Node]) -> bool:
             if not bool(nodes[name]["fn"].support.check(nodes[name]["value"]).all()):
                 return False
     return True
+
+
+def _is_as_finite(known: LogDensity, theta: Tensor, value: Tensor) -> bool:
+    """Tell whether a density has a value at its start, or the known one has none at its own either."""
+    if bool(value[0].isfinite()):
+        return True
+    return not known.shared("finite", lambda: bool(known.value_and_grad(theta, *known.data)[0][0].isfinite()))
 
 
 def _refuse_negative_codes(density: LogDensity, theta: Tensor, data: Data) -> None:
