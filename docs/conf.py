@@ -75,6 +75,7 @@ EXAMPLES = [
     "methods/plot_zoo.py",
     "methods/plot_gap.py",
     "methods/plot_samplers.py",
+    "methods/plot_short_chains.py",
     "methods/plot_mass_matrix.py",
     "methods/plot_divergences.py",
     "methods/plot_stochastic_gradients.py",

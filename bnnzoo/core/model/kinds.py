@@ -74,7 +74,7 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
                 "allowed", lambda: _are_allowed(known, known.nodes(point, *known.data))
             ):
                 return None
-            _refuse_negative_codes(density, point, data)
+            _refuse_negative_codes(density, point)
             value, gradient = density.value_and_grad(theta, *data)
             decide_alike(
                 pytree.tree_leaves(known.data), pytree.tree_leaves(data)
@@ -126,13 +126,14 @@ def _is_as_finite(known: LogDensity, theta: Tensor, value: Tensor) -> bool:
     return not known.shared("finite", lambda: bool(known.value_and_grad(theta, *known.data)[0][0].isfinite()))
 
 
-def _refuse_negative_codes(density: LogDensity, theta: Tensor, data: Data) -> None:
+def _refuse_negative_codes(density: LogDensity, theta: Tensor) -> None:
     """Run the model anew where it may index by negative numbers, to see whether it does."""
     if any(
-        isinstance(each, Tensor) and each.dtype in WHOLE and bool((each < 0).any()) for each in pytree.tree_leaves(data)
+        isinstance(each, Tensor) and each.dtype in WHOLE and bool((each < 0).any())
+        for each in pytree.tree_leaves(density.data)
     ):
-        with refusing_bad_codes(density.model, data):
-            density.nodes(theta, *data)
+        with refusing_bad_codes(density.model, density.data):
+            density.nodes(theta, *density.data)
 
 
 def _agree(one: Tensor, other: Tensor) -> bool:
