@@ -124,3 +124,17 @@ def test_steps_grow_with_the_mass_matrix(mass_matrix: Any, first: bool, expected
     before = chains.step_size
     chains._rescale(3.0, first)
     assert chains.step_size == pytest.approx(expected * before) and chains.tuning.error == NO_ERROR_YET
+
+
+def test_chains_that_converged_early_have_the_autocorrelation_of_their_last_draws() -> None:
+    """The rows between are those of draws that were skipped."""
+    density, lengths = build_density(linear_gaussian().model, *linear_gaussian().data), []
+    for junk in (0.0, 1e6):
+        chains = LangevinChains(density, LangevinSettings(num_warmup=1000, num_draws=1), torch.zeros(4, 3), 0)
+        noise = torch.randn(chains.tuning.history.shape, generator=torch.Generator().manual_seed(0))
+        chains.tuning.history.copy_(noise.cumsum(1))
+        chains.tuning.history[:, :-100] = junk * torch.arange(150.0)[:, None]
+        chains._skipped = 1
+        chains._stop_learning()
+        lengths.append(chains.tuning.length)
+    assert lengths[0] == lengths[1]

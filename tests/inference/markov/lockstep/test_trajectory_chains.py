@@ -146,3 +146,16 @@ def test_trajectories_with_steps_that_are_tried_do_not_count() -> None:
         chains.step_size = 0.1 * factor
         chains._learn(10)
         assert chains.tuning.target == AcceptanceTarget(0.7, *((4, 1) if counted else (0, 0)))
+
+
+@pytest.mark.parametrize(("num_chains", "skipped", "expected"), [(4, 0, 850), (4, 500, 950), (3, 500, 850)])
+def test_a_step_settles_after_dual_averaging_wherever_chains_go_on(
+    num_chains: int, skipped: int, expected: int
+) -> None:
+    """It averages fifteen steps first; chains that skipped draws go on with the last fifty, fewer than four with 150."""
+    settings = LockstepSettings(num_warmup=1000, num_draws=0, mass_matrix="auto")
+    chains = TrajectoryChains(
+        Microcanonical(), squared_jump, build_density(model), settings, torch.zeros(num_chains, 30), 0
+    )
+    chains._skipped = skipped
+    assert chains._last_end == expected
