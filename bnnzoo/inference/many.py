@@ -155,10 +155,9 @@ def _numbered(first: int | None, place: int) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:  # DataError and ModelError among them
-        own = next((each for each in (DataError, ModelError) if isinstance(error, each)), None)
-        kind = own or next((each for each in (TypeError, ValueError) if type(error) is each), None)
-        if first is None or kind is None:
-            raise
+        kind = next((each for each in (DataError, ModelError) if isinstance(error, each)), type(error))
+        if first is None or kind not in (DataError, ModelError, TypeError, ValueError):
+            raise  # others may take other arguments
         raise kind(f"Data set {first + place}, counted from 0: {error}") from error
 
 

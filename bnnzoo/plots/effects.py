@@ -20,7 +20,7 @@ from bnnzoo.plots.curves import (
     draw_points,
     new_collection,
 )
-from bnnzoo.trees import refuse_other_kind
+from bnnzoo.trees import refuse_no_probability, refuse_other_kind
 
 __all__ = ["HasTree", "plot_comparisons", "plot_predictions", "plot_slopes"]
 
@@ -263,8 +263,7 @@ def _estimates(effects: HasTree | xr.DataTree) -> xr.DataArray:
 
 def _summary(array: xr.DataArray, names: list[str], prob: float) -> pd.DataFrame:
     """Return the median and interval of effects, averaged over those with equal values of some variables."""
-    if not 0 < prob < 1:
-        raise ValueError(f"prob={prob}: write a probability between 0 and 1, such as 0.95.")
+    refuse_no_probability(prob)
     for name in names:
         if name not in array.coords:
             known = [str(each) for each in array.coords if each not in ("chain", "draw", "effect")]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from bnnzoo.plots.curves import Visuals, bands, curves, draw_band, draw_labels, draw_line, draw_titles, new_collection
+from bnnzoo.trees import refuse_no_probability
 from bnnzoo.trees.ranks import pits_of_tree
 
 __all__ = ["plot_ranks", "simultaneous_band"]
@@ -71,8 +72,7 @@ def plot_ranks(
     >>> "band" in plot.viz.children
     True
     """
-    if not 0.0 < prob < 1.0:
-        raise ValueError(f"plot_ranks(prob={prob}): write a probability between 0 and 1, such as 0.95.")
+    refuse_no_probability(prob, "plot_ranks")
     if num_bins is not None and num_bins < 2:
         raise ValueError(f"plot_ranks(num_bins={num_bins}): write 2 or more.")
     pits = pits_of_tree(data, "plot_ranks")

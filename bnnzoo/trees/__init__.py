@@ -10,6 +10,7 @@ from bnnzoo.trees.confidence import margin, max_probability
 from bnnzoo.trees.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.trees.kinds import (
     refuse_no_count,
+    refuse_no_probability,
     refuse_no_tree,
     refuse_no_trees,
     refuse_other_kind,
@@ -54,6 +55,7 @@ __all__ = [
     "plogp",
     "refuse_bad_probs",
     "refuse_no_count",
+    "refuse_no_probability",
     "refuse_no_tree",
     "refuse_no_trees",
     "refuse_other_kind",

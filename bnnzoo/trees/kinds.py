@@ -8,6 +8,7 @@ import xarray as xr
 
 __all__ = [
     "refuse_no_count",
+    "refuse_no_probability",
     "refuse_no_tree",
     "refuse_no_trees",
     "refuse_other_kind",
@@ -41,6 +42,25 @@ def refuse_other_kind(value: object, kind: type | UnionType, argument: str, inst
     """
     if not isinstance(value, kind):
         raise TypeError(f"{argument} is of type {type(value).__name__}: pass {instead}.")
+
+
+def refuse_no_probability(prob: object, asking: str = "") -> None:
+    """Refuse what is no probability of an interval or a test, for a function that may be named.
+
+    Raises
+    ------
+    ValueError
+        With what was found.
+
+    Examples
+    --------
+    >>> refuse_no_probability(95)
+    Traceback (most recent call last):
+    ValueError: prob=95: write a probability between 0 and 1, such as 0.95.
+    """
+    if not isinstance(prob, int | float) or not 0.0 < prob < 1.0:
+        found = f"{asking}(prob={prob!r})" if asking else f"prob={prob!r}"
+        raise ValueError(f"{found}: write a probability between 0 and 1, such as 0.95.")
 
 
 def refuse_other_kinds(values: object, kind: type, argument: str, instead: str) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from arviz_stats.visualization import hdi
 
-from bnnzoo.trees import refuse_other_kind
+from bnnzoo.trees import refuse_no_probability, refuse_other_kind
 
 __all__ = ["summarise"]
 
@@ -54,8 +54,7 @@ def summarise(
     {'mean': [100.0, 101.0], 'sd': [58.6, 58.6], 'lower': [10.0, 11.0], 'upper': [190.0, 191.0]}
     """
     refuse_other_kind(tree, xr.DataTree, "tree", "what bnnzoo.predict or bnnzoo.posterior_predictive returns")
-    if not 0 < prob < 1:
-        raise ValueError(f"prob={prob}: write a probability between 0 and 1, such as 0.95.")
+    refuse_no_probability(prob)
     if kind not in ("eti", "hdi"):
         raise ValueError(f"kind={kind!r}: write 'eti' or 'hdi'.")
     found = [name for name in ([group] if group else GROUPS) if name in tree.children]

@@ -9,9 +9,9 @@ import xarray as xr
 from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
-from bnnzoo.trees import refuse_other_kind
+from bnnzoo.trees import refuse_no_probability, refuse_other_kind
 from bnnzoo.trees.ranks import Array
-from bnnzoo.validation.ranks import group_with_draws, refuse_no_probability
+from bnnzoo.validation.ranks import group_with_draws
 
 __all__ = ["sbc_joint"]
 

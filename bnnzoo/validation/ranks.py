@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bnnzoo.trees import refuse_other_kind
+from bnnzoo.trees import refuse_no_probability, refuse_other_kind
 from bnnzoo.trees.multiple_tests import holm
 from bnnzoo.trees.ranks import Array, group_of_ranks, pits_of_tree
 
@@ -15,7 +15,6 @@ __all__ = [
     "group_with_draws",
     "is_close_to_uniform",
     "p_of",
-    "refuse_no_probability",
     "sbc_again",
     "sbc_verdict",
 ]
@@ -153,12 +152,6 @@ def group_with_draws(tree: xr.DataTree, asking: str) -> str:
             f"Write sbc(..., keep=True)."
         )
     return group
-
-
-def refuse_no_probability(prob: float, asking: str) -> None:
-    """Raise ValueError if what a function ``asking`` was given for ``prob`` is no probability."""
-    if not isinstance(prob, int | float) or not 0.0 < prob < 1.0:
-        raise ValueError(f"{asking}(prob={prob!r}): write a probability between 0 and 1, such as 0.95.")
 
 
 def p_of(pit: Array) -> float:

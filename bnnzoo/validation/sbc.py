@@ -45,7 +45,7 @@ from bnnzoo.validation.simulations import (
     values_in_short,
 )
 
-__all__ = ["CalibrationError", "sbc", "sbc_merged"]
+__all__ = ["sbc", "sbc_merged"]
 
 SIMULATIONS_PER_TASK = 5
 

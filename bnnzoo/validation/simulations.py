@@ -255,6 +255,8 @@ def refuse_truths_of_no_prior(density: LogDensity, given: Collection[str] = ()) 
                 f"Parameters behind simulated data are drawn from the prior, and that of site {site!r} is {why}: nothing, or "
                 f"something else, is drawn from it. Write a proper prior, without mask and scale."
             )
+    if density.priors is not None:
+        return  # known without a run of the model: none of its parts is a factor
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     nodes = density.nodes(theta, *density.data)
     if factors := [name for name in prior_factors(nodes, density.likelihood) if is_factor(nodes[name])]:
@@ -276,8 +278,8 @@ def values_in_short(density: LogDensity) -> list[str]:
         return {f"{name} observed": scaled_sum(nodes[name]) for name in density.likelihood if name in nodes}
 
     found = []
-    number = torch.arange(density.num_params, dtype=density.dtype, device=density.device)
-    for theta in (torch.zeros_like(number), torch.cos(number) / 2):
+    uneven = _uneven_point(density)
+    for theta in (torch.zeros_like(uneven), uneven):
         for terms in (
             partial(prior_terms, density, theta),
             partial(of_sites, theta),
@@ -286,14 +288,14 @@ def values_in_short(density: LogDensity) -> list[str]:
             try:
                 with torch.no_grad():
                     found += [f"{name} {float(value):.4g}" for name, value in sorted(terms().items())]
-            except (
-                ValueError,
-                ArithmeticError,
-                RuntimeError,
-                NumericalFailure,
-            ):  # there the model fails, and another may not
-                found.append("none")
+            except (ValueError, ArithmeticError, RuntimeError, NumericalFailure):
+                found.append("none")  # there the model fails, and another may not
     return found
+
+
+def _uneven_point(density: LogDensity) -> Tensor:
+    """Return a point ``[P]`` with different coordinates."""
+    return torch.cos(torch.arange(density.num_params, dtype=density.dtype, device=density.device)) / 2
 
 
 def _total(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
@@ -314,9 +316,8 @@ def quantities_in_short(quantities: Quantities | None, density: LogDensity) -> d
         raise TypeError(
             f"quantities is a {type(quantities).__name__}; write a function (values, *data) -> {{'name': Tensor}}."
         )
-    number = torch.arange(density.num_params, dtype=density.dtype, device=density.device)
     with isolated(0, density.device), torch.no_grad():
-        found = _of_ones_own(quantities, density.constrain(torch.cos(number) / 2), *density.data)
+        found = _of_ones_own(quantities, density.constrain(_uneven_point(density)), *density.data)
     return {name: f"{float(value.sum()):.4g}" for name, value in sorted(found.items())}
 
 

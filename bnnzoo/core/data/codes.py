@@ -14,7 +14,7 @@ from bnnzoo.core.data.arguments import argument_names, leaves
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["code_out_of_range", "refusing_bad_codes"]
+__all__ = ["code_out_of_range", "is_whole", "refusing_bad_codes"]
 
 OUT_OF_BOUNDS = re.compile(r"index (-?\d+) is out of bounds for dimension -?\d+ with size (\d+)")
 INDEXING = (Tensor.__getitem__, torch.index_select, Tensor.index_select, torch.take, Tensor.take)
@@ -67,7 +67,7 @@ class _Indices(TorchFunctionMode):
                         f"Data refused: argument {name} holds floating-point numbers ({index.dtype}), and the model indexes by "
                         f"it. Pass whole numbers: tensor.long(), or array.astype(int)."
                     ) from IndexError(OF_TYPES)
-                if _is_whole(index) and bool((index < 0).any()) and (name := self._name_of(index)) is not None:
+                if is_whole(index) and bool((index < 0).any()) and (name := self._name_of(index)) is not None:
                     raise DataError(
                         f"{_holds(name, index, int(index[index < 0][0]))}, and the model indexes by it, which would count from "
                         f"the last group. pandas gives missing categories the code -1: drop these rows, or give them a group "
@@ -96,7 +96,8 @@ def _columns(data: Data, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
                 yield from ((f"{place} ({path!r}, column {i})", column) for i, column in enumerate(columns))
 
 
-def _is_whole(value: Tensor) -> bool:
+def is_whole(value: Tensor) -> bool:
+    """Tell whether a tensor holds whole numbers, by which a model may index."""
     return value.ndim > 0 and not value.is_floating_point() and value.dtype != torch.bool
 
 

@@ -1,17 +1,17 @@
 """Densities of one kind: the same function of theta and the data, at data of the same shapes."""
 
 from collections.abc import Hashable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bnnzoo.core.data.codes import refusing_bad_codes
+from bnnzoo.core.data.codes import is_whole, refusing_bad_codes
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.program.sites import transform_onto
+from bnnzoo.core.program.statements import of_impossible_value
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
 from bnnzoo.engine.decisive import content_of, decide_alike
@@ -19,8 +19,6 @@ from bnnzoo.engine.fits import Kind
 from bnnzoo.engine.lowered import Same
 
 __all__ = ["first_of_kind", "of_kind", "shapes_of"]
-
-WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def first_of_kind(density: LogDensity) -> LogDensity:
@@ -112,11 +110,7 @@ def _as_key(value: Any) -> Hashable:
 
 def _are_allowed(density: LogDensity, nodes: Mapping[str, Node]) -> bool:
     """Tell whether observations are within the supports of their distributions."""
-    for name in density.observed:
-        with suppress(NotImplementedError, RuntimeError):  # some have no support, or one for values of other shapes
-            if not bool(nodes[name]["fn"].support.check(nodes[name]["value"]).all()):
-                return False
-    return True
+    return of_impossible_value(nodes[name] for name in density.observed) is None
 
 
 def _is_as_finite(known: LogDensity, theta: Tensor, value: Tensor) -> bool:
@@ -129,7 +123,7 @@ def _is_as_finite(known: LogDensity, theta: Tensor, value: Tensor) -> bool:
 def _refuse_negative_codes(density: LogDensity, theta: Tensor) -> None:
     """Run the model anew where it may index by negative numbers, to see whether it does."""
     if any(
-        isinstance(each, Tensor) and each.dtype in WHOLE and bool((each < 0).any())
+        isinstance(each, Tensor) and is_whole(each) and bool((each < 0).any())
         for each in pytree.tree_leaves(density.data)
     ):
         with refusing_bad_codes(density.model, density.data):

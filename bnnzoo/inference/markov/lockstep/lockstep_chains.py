@@ -120,6 +120,11 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     def _num_last(self) -> int:
         """Most draws that warm-up takes after its last window, once it has converged."""
 
+    @property
+    def _goes_on(self) -> int:
+        """Draw of warm-up with which chains go on that have converged."""
+        return max(self.shared.ends[-1], self._num_warmup - self._num_last)
+
     @abstractmethod
     def _tuned_numbers(self) -> dict[str, float]:
         """Return what the chains learn besides step size and mass matrix."""
@@ -187,11 +192,10 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
             return
         self._learn(draws - 1)
         if draws in self.shared.ends[1:]:
-            change, last = self.shared.close(draws), self.shared.ends[-1]
+            change = self.shared.close(draws)
             self._rescale(change.growth, first=draws == self.shared.known_at)
             if change.has_converged:
-                goes_on = max(last, self._num_warmup - self._num_last)
-                self._skipped, draws = goes_on - draws, goes_on
+                self._skipped, draws = self._goes_on - draws, self._goes_on
         if draws == self._num_warmup:
             self._stop_learning()
         until = torch.full_like(schedule.until, draws + 1 if draws < self._num_warmup else self._total)

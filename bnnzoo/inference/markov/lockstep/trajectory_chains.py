@@ -122,8 +122,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
     @property
     def _last_end(self) -> int:
         """Draw of warm-up with which its last window ends, or chains go on after that."""
-        last = max(self.shared.ends, default=0)
-        return max(last, self._num_warmup - self._num_last) if self._skipped else last
+        return self._goes_on if self._skipped else max(self.shared.ends, default=0)
 
     def _tuned_numbers(self) -> dict[str, float]:
         return {"trajectory_length": self.tuning.length.value, "target_accept": self.tuning.target.accept}
