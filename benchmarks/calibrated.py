@@ -11,7 +11,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import bnnzoo as bz
 from benchmarks.pairs import RESULTS, write
+from bnnzoo.core.method import Method
 from bnnzoo.validation import sbc, sbc_verdict
 
 ROWS, RECORD = 24, "calibrated"
@@ -138,14 +139,18 @@ FIRST, LONG = 20, 20.0
 NUM_DRAWS = 19  # as many as a deep ensemble has members
 
 
-def calibrated(model: str, method: str, number: int, path: Path) -> dict[str, Any]:
-    """Return what the calibration of a pair found; the sentence of a refusal where there is none."""
-    function, data = MODELS[model]
-    began = time.process_time()
+def calibrated(
+    model: Callable[..., Any],
+    data: Iterable[Any],
+    method: Method,
+    number: int,
+    path: Path,
+    dtype: torch.dtype | None = None,
+) -> dict[str, Any]:
+    """Return what the calibration of a method on a model found; the sentence of a refusal where there is none."""
+    began, options = time.process_time(), {"num_draws": NUM_DRAWS, "dtype": dtype, "path": path, "progress": False}
     try:
-        ranks = sbc(
-            function, METHODS[method], *data, num_simulations=number, num_draws=NUM_DRAWS, path=path, progress=False
-        )
+        ranks = sbc(model, method, *data, num_simulations=number, **options)
     except (ValueError, TypeError, FloatingPointError) as error:
         return {"refused": str(error).partition(". ")[0]}
     table = sbc_verdict(ranks)
@@ -179,7 +184,8 @@ def main() -> None:
     put_off: list[tuple[float, str, str]] = []
 
     def make(method: str, model: str, simulations: int, spent: float = 0.0) -> float:
-        found = calibrated(model, method, simulations, folder / f"{method}-{model}.sbc")
+        function, data = MODELS[model]
+        found = calibrated(function, data, METHODS[method], simulations, folder / f"{method}-{model}.sbc")
         if "seconds" in found:  # ranks that an earlier call has made take no time
             found["seconds"] = max(found["seconds"] + spent, cells.get(f"{method}, {model}", {}).get("seconds", 0.0))
         known = cells.get(f"{method}, {model}", {})

@@ -19,11 +19,12 @@ from bnnzoo.trees import SAMPLE_DIMS
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError, fingerprint
-from bnnzoo.zoo.reference import FOLDER, checksum, with_all_classes
+from bnnzoo.zoo.reference import FOLDER, as_stored, checksum, with_all_classes
 
 __all__ = ["check", "main", "make_reference", "stored", "write"]
 
 MAX_RHAT, MIN_ESS, MIN_CHAINS = 1.01, 1000.0, 8
+MAX_CHECKS = 2  # runs of another sampler, since one in twenty of equal posteriors exceeds its limit
 KEPT_DRAWS = 128  # of each chain
 MAX_SITE = 8  # numbers of a latent site that is stored
 KEPT_BITS = 13  # of a mantissa: relative errors of 1e-4, far below the Monte Carlo error
@@ -92,7 +93,8 @@ def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None) -> x
 def check(card: Card, tree: xr.DataTree, *, seed: int = 0, folder: str | Path | None = None) -> xr.DataTree:
     """Hold a reference against a run of another exact sampler, and note which one and how far apart they are.
 
-    NUTS checks MAMS and MAMS checks NUTS, each with as many chains.
+    NUTS checks MAMS and MAMS checks NUTS, each with as many chains, which start where the model's own do: weights are drawn from
+    their prior, all else is uniform on (-2, 2). A distance beyond its limit is looked at in one more run.
 
     Parameters
     ----------
@@ -107,25 +109,28 @@ def check(card: Card, tree: xr.DataTree, *, seed: int = 0, folder: str | Path | 
     Raises
     ------
     ZooError
-        If the average Wasserstein distance between both exceeds its limit, see :func:`bnnzoo.diagnostics.compare_posteriors`.
+        If the average Wasserstein distance exceeds its limit in both runs, see :func:`bnnzoo.diagnostics.compare_posteriors`.
     """
     chains = tree["conditional"].sizes["chain"]
     other: Method = MAMS(num_chains=chains, num_warmup=1000, num_draws=4000)
     if tree.attrs["method"] == "MAMS":
         other = NUTS(num_chains=chains, num_warmup=1000, num_draws=1000)
-    name = type(other).__name__
-    run = card.predict(card.fit(other, seed=seed + 1, folder=folder), folder=folder, weights=False)
-    short = xr.DataTree.from_dict({"conditional": _thinned(_values(run)).to_dataset()})
-    found = compare_posteriors({name: short, "reference": with_all_classes(tree)}, "reference").table().loc[name]
-    distance, limit = (float(found.to_dict()[each]) for each in ("wasserstein", "wasserstein_limit"))
-    if not distance <= limit:
-        raise ZooError(
-            f"The long run of {card.name!r} is no reference: {name} is {distance:.3f} away from it, and equal posteriors are "
-            f"within {limit:.3f}. One of the two has not converged; give the card a longer long_run."
-        )
-    result = tree.copy()
-    result.attrs |= {"checked_by": name, "checked_distance": distance, "checked_limit": limit}
-    return result
+    name, stored_draws = type(other).__name__, with_all_classes(tree)
+    for runs in range(1, MAX_CHECKS + 1):
+        run = card.predict(card.fit(other, seed=seed + runs, folder=folder), folder=folder, weights=False)
+        short = xr.DataTree.from_dict({"conditional": _thinned(_values(run)).to_dataset()})
+        found = compare_posteriors({name: short, "reference": stored_draws}, "reference").table().loc[name]
+        distance, limit = (float(found.to_dict()[each]) for each in ("wasserstein", "wasserstein_limit"))
+        if distance <= limit:
+            result = tree.copy()
+            about = {"checked_by": name, "checked_distance": distance, "checked_limit": limit, "checked_runs": runs}
+            result.attrs |= about
+            return result
+    raise ZooError(
+        f"The long run of {card.name!r} is no reference: {name} is {distance:.3f} away from it, and equal posteriors are "
+        f"within {limit:.3f}; so it was in each of {MAX_CHECKS} runs. One of the two samplers has not converged; give the card "
+        "a longer long_run."
+    )
 
 
 def write(tree: xr.DataTree, path: Path) -> None:
@@ -145,12 +150,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder of data, for cards that need it (default: BNNZOO_DATA)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files (default: that of the package)")
     parser.add_argument("--check", action="store_true", help="hold the reference against another exact sampler first")
+    parser.add_argument("--stored", action="store_true", help="check the file that is there, and make none")
     asked = parser.parse_args(arguments)
     failed = False
     for name in asked.names:
         try:
-            tree = make_reference(load(name), seed=asked.seed, folder=asked.data)
-            if asked.check:
+            if asked.stored:
+                tree = as_stored(FOLDER / f"{name}.nc")
+            else:
+                tree = make_reference(load(name), seed=asked.seed, folder=asked.data)
+            if asked.check or asked.stored:
                 tree = check(load(name), tree, seed=asked.seed, folder=asked.data)
         except ZooError as error:
             print(f"Error: {error}", file=sys.stderr)

@@ -11,7 +11,7 @@ import xarray as xr
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError
 
-__all__ = ["FOLDER", "checksum", "read", "reference", "referenced", "with_all_classes"]
+__all__ = ["FOLDER", "as_stored", "checksum", "read", "reference", "referenced", "with_all_classes"]
 
 FOLDER = Path(__file__).parent / "references"
 STORED = ("conditional", "posterior", "summary")
@@ -71,7 +71,12 @@ def referenced() -> list[str]:
 
 @cache
 def read(path: Path) -> xr.DataTree:
-    """Read a file that `make_reference` wrote, and refuse one whose checksum is not that of its content.
+    """Read a file that `make_reference` wrote, with all classes, see :func:`as_stored`."""
+    return with_all_classes(as_stored(path))
+
+
+def as_stored(path: Path) -> xr.DataTree:
+    """Read a file that `make_reference` wrote as it is, and refuse one whose checksum is not that of its content.
 
     Raises
     ------
@@ -82,7 +87,7 @@ def read(path: Path) -> xr.DataTree:
         tree = opened.load()
     if checksum(tree) != tree.attrs["sha256"]:
         raise ZooError(f"The file {path} is damaged: its checksum is not that of its content. Install bnnzoo again.")
-    return with_all_classes(tree)
+    return tree
 
 
 def with_all_classes(tree: xr.DataTree) -> xr.DataTree:
