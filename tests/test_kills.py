@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-WORKS = {"fit": 20, "save": 20, "compare": 20, "sbc": 20, "task": 10, "report": 20}
+WORKS = {"fit": 20, "save": 20, "compare": 20, "sbc": 20, "task": 10, "cells": 10, "report": 20}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.datasets import diabetes
 from bnnzoo.documents.folders import new_folder, refuse_unusable_folder
+from bnnzoo.engine.shares import ShareError
 from bnnzoo.validation.simulations import CalibrationError
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.zoo_commands import zoo_commands
@@ -324,6 +325,7 @@ def _one_sentence_errors() -> Iterator[None]:
         ModelError,
         ZooError,
         CalibrationError,
+        ShareError,
         OSError,
     ) as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)

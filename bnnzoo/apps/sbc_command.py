@@ -11,15 +11,23 @@ import xarray as xr
 from rich.console import Console
 
 from bnnzoo.apps.tables import TableError, read_table
-from bnnzoo.apps.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
+from bnnzoo.apps.tables.options import (
+    CsvFile,
+    Decimal,
+    FormulaLikelihood,
+    NumTasks,
+    Separator,
+    TaskNumber,
+    WrittenModel,
+)
 from bnnzoo.apps.tables.written_models import model_and_data
 from bnnzoo.core.method import Method
 from bnnzoo.documents.folders import refuse_unusable_folder
 from bnnzoo.engine.files import whole_file
+from bnnzoo.engine.shares import UnfinishedError, file_of, parts_in, share_asked
 from bnnzoo.predictive import save_tree
 from bnnzoo.validation.ranks import sbc_verdict
 from bnnzoo.validation.sbc import sbc, sbc_merged
-from bnnzoo.validation.simulations import CalibrationError
 
 __all__ = ["sbc_command"]
 
@@ -49,10 +57,8 @@ def sbc_command(
         ] = Path("sbc"),
         method: Annotated[str, typer.Option(help="The inference method.")] = "nuts",
         num_simulations: Annotated[int, typer.Option(min=2, help="Data sets, over all tasks.")] = 200,
-        task: Annotated[
-            int | None, typer.Option(min=0, help="Number of this task, from 0, such as $SLURM_ARRAY_TASK_ID.")
-        ] = None,
-        of: Annotated[int | None, typer.Option(min=1, help="Number of tasks that share the simulations.")] = None,
+        task: TaskNumber = None,
+        of: NumTasks = None,
         likelihood: FormulaLikelihood = "gaussian",
         separator: Separator = ",",
         decimal: Decimal = ".",
@@ -63,11 +69,8 @@ def sbc_command(
         Tasks run anywhere, write a file each, and go on where they were killed; the last one of them writes the verdict.
         """
         with one_sentence_errors():
-            if (task is None) != (of is None):
-                raise TableError("--task and --of go together: --task $SLURM_ARRAY_TASK_ID --of 100.")
-            if task is not None and of is not None and task >= of:
-                raise TableError(f"--task {task} --of {of}: tasks are numbered from 0 to {of - 1}.")
-            if task is None:
+            asked = share_asked(task, of)
+            if asked is None:
                 refuse_unusable_folder(out)
             frame = read_table(data, separator, decimal)
             torch.set_default_dtype(torch.float64)
@@ -79,19 +82,17 @@ def sbc_command(
                 )
             settings: dict[str, Any] = {"num_simulations": num_simulations, "seed": seed}
             (how,) = chosen.values()
-            if task is None or of is None:
+            if asked is None:
                 tree = sbc(written, how, *arguments, **settings)
                 out.mkdir()
-                _write(tree, out, console)
-                return
-            out.mkdir(parents=True, exist_ok=True)
-            paths = [out / f"task-{number}-of-{of}.sbc" for number in range(of)]
-            sbc(written, how, *arguments, **settings, task=(task, of), path=paths[task])
-            try:
-                tree = sbc_merged(path for path in paths if path.exists())
-            except CalibrationError as error:
-                console.print(f"Written: {paths[task]}. {error}", highlight=False, markup=False, soft_wrap=True)
-                return
+            else:
+                path = file_of(out, asked, "sbc")
+                sbc(written, how, *arguments, **settings, task=asked, path=path)
+                try:
+                    tree = sbc_merged(parts_in(out, "sbc", of))
+                except UnfinishedError as error:
+                    console.print(f"Written: {path}. {error}", highlight=False, markup=False, soft_wrap=True)
+                    return
             _write(tree, out, console)
 
     return command

@@ -1,17 +1,21 @@
 """Shipping independent parts of a fit to any ``concurrent.futures`` executor."""
 
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_context
 
 import cloudpickle
+import torch
 
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.core.reading.streamed import StreamedDensity
+from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.cores import one_core
 
-__all__ = ["run_on"]
+__all__ = ["as_ready", "run_on"]
 
 TURN = threading.RLock()
 """Pyro's handlers are global to a process, so tasks in threads of one process take turns."""
@@ -60,12 +64,75 @@ def run_on[Task, Result](
     """
     if isinstance(density, StreamedDensity):
         raise ValueError("executor= cannot send data that are on disk or come from a loader: leave executor out.")
+    model = (density.model, density.data, density.dtype, density.device)
+    with _explained(executor, what):
+        loads = [cloudpickle.dumps((partial(_at_density, function, *model), task)) for task in tasks]
+        return [cloudpickle.loads(f.result()) for f in [executor.submit(_in_worker, load) for load in loads]]
+
+
+def as_ready[Task, Result](
+    executor: Executor | None,
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    what: str,
+    num_workers: int = 1,
+) -> Iterator[Result]:
+    """Yield ``function(task)`` of every task as soon as it is there, and raise an error after what is there.
+
+    Workers compute on one thread each and take turns, as those of :func:`run_on` do. If the caller stops, what has not begun
+    is cancelled.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor or None
+        None starts processes of its own, which end with the work.
+    function : callable
+        Anything cloudpickle can send.
+    tasks : sequence
+        One for each call.
+    what : str
+        As for :func:`run_on`.
+    num_workers : int
+        Most processes that are started.
+
+    Raises
+    ------
+    RuntimeError
+        If the executor dies, or forks its workers.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor() as executor:
+    ...     sorted(as_ready(executor, abs, [-1, 2], "2 numbers"))
+    [1, 2]
+    """
+    if not tasks:
+        return
+    pool = executor or ProcessPoolExecutor(min(num_workers, len(tasks)), get_context("spawn"))
+    running: set[Future[bytes]] = set()
+    try:
+        with _explained(pool, what):
+            for task in tasks:
+                running.add(pool.submit(_in_worker, cloudpickle.dumps((function, task))))
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for each in sorted(done, key=lambda each: each.exception() is not None):
+                    yield cloudpickle.loads(each.result())
+    finally:
+        for each in running:
+            each.cancel()
+        if executor is None:
+            pool.shutdown()
+
+
+@contextmanager
+def _explained(executor: Executor, what: str) -> Iterator[None]:
+    """Say in a sentence why an executor fails."""
     if _forks(executor):  # before anything hangs: the threads of a library do not survive a fork, its locks do
         raise RuntimeError(_no_forks(executor))
-    model = (density.model, density.data, density.dtype, density.device)
-    loads = [cloudpickle.dumps((function, task, model)) for task in tasks]
     try:
-        return [cloudpickle.loads(f.result()) for f in [executor.submit(_in_worker, load) for load in loads]]
+        yield
     except BrokenExecutor as error:
         raise RuntimeError(
             f"The executor ({type(executor).__name__}) died while running {what}: {error} Look for a worker that "
@@ -89,10 +156,21 @@ def _no_forks(executor: Executor) -> str:
     )
 
 
+def _at_density[Task, Result](
+    function: Callable[[Task, LogDensity], Result],
+    model: Model,
+    data: Data,
+    dtype: torch.dtype,
+    device: torch.device,
+    task: Task,
+) -> Result:
+    return function(task, build_density(model, *data, dtype=dtype, device=device))
+
+
 def _in_worker(load: bytes) -> bytes:
     """Run one task; its result returns as bytes, since pickled tensors would travel as handles on shared memory."""
-    function, task, (model, data, dtype, device) = cloudpickle.loads(load)
+    function, task = cloudpickle.loads(load)
     with TURN, one_core():
-        result: Any = function(task, build_density(model, *data, dtype=dtype, device=device))
+        result = function(task)
     packed: bytes = cloudpickle.dumps(result)
     return packed

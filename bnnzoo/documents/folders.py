@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bnnzoo.engine.files import whole_folder
+from bnnzoo.engine.files import refuse_missing_folder, whole_folder
 
 __all__ = ["new_folder", "refuse_unusable_folder", "refuse_unwritable"]
 
@@ -31,9 +31,8 @@ def refuse_unusable_folder(path: Path, asked_by: str = "--out") -> None:
 
 
 def _refuse_unwritable_parent(path: Path, asked_by: str) -> None:
+    refuse_missing_folder(path)
     parent = path.absolute().parent
-    if not parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
     try:  # permissions say nothing to a superuser, or about a file system without room for folders
         if os.access(parent, os.W_OK):
             with tempfile.TemporaryDirectory(dir=parent, prefix=".bnnzoo-"):

@@ -17,7 +17,16 @@ from pathlib import Path
 HAS_OWNERS = hasattr(os, "getuid")
 """Whether files belong to users, and say who may write to them; on Windows a user's folders are closed to others anyway."""
 
-__all__ = ["cache_folder", "is_private", "own_folder", "partial_name", "sweep", "whole_file", "whole_folder"]
+__all__ = [
+    "cache_folder",
+    "is_private",
+    "own_folder",
+    "partial_name",
+    "refuse_missing_folder",
+    "sweep",
+    "whole_file",
+    "whole_folder",
+]
 
 ABANDONED = 86_400.0
 """Seconds after which what a process on another machine left half-written is removed."""
@@ -115,6 +124,20 @@ def _is_abandoned(partial: Path) -> bool:
     except (OSError, ValueError):
         return False
     return False
+
+
+def refuse_missing_folder(path: Path) -> None:
+    """Refuse a path in a folder that does not exist.
+
+    Raises
+    ------
+    FileNotFoundError
+        With one sentence that names the folder.
+    """
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {str(path.absolute().parent)!r} for {path.name!r}; create it first."
+        )
 
 
 def cache_folder(name: str) -> Path:

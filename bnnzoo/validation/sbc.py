@@ -24,6 +24,7 @@ from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
+from bnnzoo.engine.shares import Share, refuse_missing
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.many import in_blocks, seed_of_fit
 from bnnzoo.inference.progress import progress_for
@@ -157,7 +158,16 @@ def sbc(
     for each, value in {"max_simulations" if adaptive else "num_simulations": total, "num_draws": num_draws}.items():
         if not isinstance(value, int) or value < 2:
             raise CalibrationError(f"{each}={value!r}; write a whole number, 2 or more.")
-    _refuse_bad_task(task, path, adaptive, total)
+    share = Share.given(task)
+    if task is not None and path is None:
+        raise CalibrationError(
+            f"task={task!r} writes its ranks to a file of its own: give path='task-{share.task}.sbc'."
+        )
+    if task is not None and adaptive:
+        raise CalibrationError(
+            "Tasks share a number of simulations that is known: write num_simulations=1000 in place of 'auto'."
+        )
+    numbers = share.numbers(total, "simulations")
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
@@ -183,11 +193,11 @@ def sbc(
             num_simulations=total,
             keep=keep,
         )
-        for number in range(*(0, total) if task is None else (task[0], total, task[1]))
+        for number in numbers
     ]
     header = _header(method, density, num_draws, around, seed) | {"keep": keep, "quantities": of_ones_own}
     if task is not None:
-        header |= {"task": list(task), "num_simulations": total}
+        header |= {"task": asdict(share), "num_simulations": total}
     runs = _Runs(simulations, density, None if path is None else Path(path), header, executor, progress)
     ranks = _until_clear(runs, num_draws) if adaptive else runs(len(simulations))
     runs.warn()
@@ -293,7 +303,7 @@ def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
     Raises
     ------
     ValueError
-        If files belong to different calibrations, or a task is missing or has not ended; the message names all of these.
+        If files belong to different calibrations, or simulations are missing; the message names these and their tasks.
     """
     if isinstance(paths, str | Path) or not isinstance(paths, Iterable):
         raise TypeError(
@@ -302,40 +312,34 @@ def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
     paths = list(paths)
     if wrong := [each for each in paths if not isinstance(each, str | Path)]:
         raise TypeError(f"paths holds a {type(wrong[0]).__name__}; write the names of the files of all tasks.")
-    parts: dict[int, tuple[Path, dict[str, Tensor], dict[str, Any]]] = {}
-    for path in map(Path, paths):
-        ranks, header = read_archive(path)
-        if "task" not in header:
-            raise CalibrationError(f"{path} holds no task of a calibration: it was written by sbc without task=.")
-        parts[header["task"][0]] = (path, ranks, header)
+    parts = {path: read_archive(path) for path in map(Path, paths)}
+    if alone := [path for path, (_, header) in parts.items() if not isinstance(header.get("task"), Mapping)]:
+        raise CalibrationError(
+            f"{alone[0]} holds no task of a calibration: it was written by sbc without task=, or by an earlier bnnzoo."
+        )
     if not parts:
         raise CalibrationError(
             "There is no file of a task. Run sbc(..., task=(0, 10), path='task-0.sbc') and its like first."
         )
-    _, examples, first = next(iter(parts.values()))
-    num_tasks, total = int(first["task"][1]), int(first["num_simulations"])
-    for path, _, header in parts.values():
+    examples, first = next(iter(parts.values()))
+    num_tasks, total = first["task"]["of"], first["num_simulations"]
+    for path, (_, header) in parts.items():
         different = [name for name, value in first.items() if name != "task" and header.get(name) != value]
-        if header["task"][1] != num_tasks:
+        if header["task"]["of"] != num_tasks:
             different.append("number of tasks")
         if different:
             raise CalibrationError(
                 f"{path} belongs to another calibration than the first file: its {different[0]} differs."
             )
-    if missing := [str(task) for task in range(num_tasks) if task not in parts]:
-        raise CalibrationError(
-            f"Of {num_tasks} tasks these are missing: {', '.join(missing)}. Run them, and merge again."
-        )
-    sizes = {task: len(next(iter(ranks.values()))) for task, (_, ranks, _) in parts.items()}
-    if short := [task for task, size in sizes.items() if size < len(range(task, total, num_tasks))]:
-        raise CalibrationError(
-            f"Tasks that have not ended: {', '.join(map(str, sorted(short)))} of {num_tasks}. Run them again with the same path: "
-            f"they go on where they stopped."
-        )
     found = {name: example.new_empty(total, *example.shape[1:]) for name, example in examples.items()}
-    for task, (_, ranks, _) in parts.items():
+    missing = {number: str(number) for number in range(total)}
+    for ranks, header in parts.values():
+        numbers = Share(**header["task"]).numbers(total, "simulations")[: len(next(iter(ranks.values())))]
         for name, value in ranks.items():
-            found[name][task::num_tasks] = value[: len(range(task, total, num_tasks))]
+            found[name][numbers] = value[: len(numbers)]
+        for number in numbers:
+            missing.pop(number, None)
+    refuse_missing(missing, total, num_tasks, "simulations")
     return _tree(found, first)
 
 
@@ -371,27 +375,3 @@ def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree
     tree = xr.DataTree.from_dict(datasets)
     tree.attrs = {"inference_method": header["method"], "num_draws": header["num_draws"], "seed": header["seed"]}
     return tree
-
-
-def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool, total: int) -> None:
-    if task is None:
-        return
-    if (
-        not isinstance(task, tuple)
-        or len(task) != 2
-        or any(not isinstance(part, int) for part in task)
-        or not 0 <= task[0] < task[1]
-    ):
-        raise CalibrationError(
-            f"task={task!r}; write the number of the task, from 0, and how many there are, such as task=(0, 10)."
-        )
-    if path is None:
-        raise CalibrationError(f"task={task!r} writes its ranks to a file of its own: give path='task-{task[0]}.sbc'.")
-    if adaptive:
-        raise CalibrationError(
-            "Tasks share a number of simulations that is known: write num_simulations=1000 in place of 'auto'."
-        )
-    if total < task[1]:
-        raise CalibrationError(
-            f"{total} simulations are fewer than {task[1]} tasks: write num_simulations={task[1]} or more."
-        )

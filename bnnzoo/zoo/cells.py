@@ -120,7 +120,8 @@ def measure(
     folder, progress
         As for ``card.fit``.
     limit : float, optional
-        Processor seconds after which the fit is given up, whatever else the machine does; not on Windows.
+        Processor seconds after which the fit is given up, whatever else the machine does; in a process of its own, and not on
+        Windows.
 
     Returns
     -------
@@ -172,9 +173,10 @@ def read_cells(path: Path) -> list[Cell]:
 def write_cells(cells: Iterable[Cell], path: Path, small: bool = False) -> None:
     """Write cells, and the settings of their methods, to a file, whole or not at all."""
     cells = sorted(cells, key=lambda cell: (cell.card, cell.method, cell.seed))
-    used = settings_of(cells, small)
+    known = settings_of(cells, small)
     if path.is_file():
-        used = json.loads(path.read_text()).get("settings", {}) | used
+        known = json.loads(path.read_text()).get("settings", {}) | known
+    used = {key: known[key] for key in sorted(known.keys() & {cell.settings for cell in cells})}
     lines = ",\n".join(json.dumps(_without_blanks(cell), allow_nan=False) for cell in cells)
     text = f'{{"settings": {json.dumps(used, indent=1)},\n"cells": [\n{lines}\n]}}\n'
     with whole_file(path) as partial:
@@ -224,9 +226,13 @@ def _processor_time() -> float:
 @contextmanager
 def _limited(seconds: float | None) -> Iterator[None]:
     """Raise `_OutOfTimeError` after some seconds of processor time, and again until it is heard."""
-    if seconds is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if seconds is None or not hasattr(signal, "setitimer"):
         yield
         return
+    if threading.current_thread() is not threading.main_thread():
+        raise ZooError(
+            f"limit={seconds:g} cannot end a fit in a thread, as in those of a Dask worker: leave it out, or run in processes."
+        )
 
     def end(*_: object) -> None:
         raise _OutOfTimeError

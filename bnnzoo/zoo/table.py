@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 import xarray as xr
 
+from bnnzoo.core.executors import as_ready
+from bnnzoo.engine.shares import Share, file_of, parts_in, refuse_missing
 from bnnzoo.zoo.budgets import table_methods
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
@@ -16,10 +18,18 @@ from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.measured import measured
 from bnnzoo.zoo.reference import referenced
 
-__all__ = ["enter", "fill_table", "own_and_others", "table_rows"]
+__all__ = ["WHOLE", "enter", "fill_table", "merge_table", "own_and_others", "table_rows"]
+
+WHOLE = "zoo_table.json"
+"""Name of the table that is put together of what tasks have written."""
+
 
 QUICK = 60.0
 """Processor seconds of a fit that is run with every seed; slower ones are run with the first."""
+
+
+type Place = tuple[str, str, int]
+"""Card, method and seed of a cell."""
 
 
 def fill_table(
@@ -29,6 +39,8 @@ def fill_table(
     *,
     seeds: int = 1,
     workers: int = 1,
+    executor: Executor | None = None,
+    task: tuple[int, int] | None = None,
     limit: float | None = None,
     small: bool = False,
     folder: Path | None = None,
@@ -41,7 +53,7 @@ def fill_table(
     Parameters
     ----------
     path : Path
-        JSON file; is created if need be.
+        JSON file; is created if need be. With ``task``, the folder into which each task writes a file of its own.
     cards : sequence of str, optional
         Default: all cards with a reference posterior whose data are there.
     methods : sequence of str, optional
@@ -49,7 +61,11 @@ def fill_table(
     seeds : int
         Fits of each cell; one that takes a minute of processor time or more is run once.
     workers : int
-        Processes.
+        Processes; where there are several, each computes on one core.
+    executor : concurrent.futures.Executor, optional
+        In place of these processes, such as ``client.get_executor()`` of a Dask cluster.
+    task : tuple of int, optional
+        Number of this call, from 0, and how many calls share the cells; see :func:`merge_table`.
     limit, small, folder
         As for :func:`measure`.
     announce : callable
@@ -58,29 +74,71 @@ def fill_table(
     Returns
     -------
     list of Cell
-        All cells of the file.
+        All cells of the file, or of this task.
 
     Raises
     ------
     ZooError
         If a card is unknown, has no reference posterior or lacks its data; if there is no such method; or if the file is
         no table.
+    ShareError
+        If there is no such task, or it would have nothing to do.
     """
-    chosen, known = _cards(cards, folder), table_methods()
-    if unknown := [name for name in methods or () if name not in known]:
-        raise ZooError(f"The table has no method {unknown[0]!r}; its methods are {', '.join(known)}.")
-    cells = {_place(cell): cell for cell in read_cells(path)}
+    share, plan = Share.given(task), _Plan(cards, methods, seeds, limit, small, folder)
+    mine = [plan.pairs[number] for number in share.numbers(len(plan.pairs), "cells")]
+    file = file_of(path, task, "json")
+    own = {_place(cell): cell for cell in read_cells(file)}
+    known = own if task is None else plan.measured_in(path)
     options = {"small": small, "folder": folder, "limit": limit}
     for seed in range(seeds):
-        blanks = [
-            blank_cell(card, name, seed, small) for card in chosen for name in (known if methods is None else methods)
-        ]
-        todo = [(blank.card, blank.method, seed) for blank in blanks if not _is_done(blank, cells, limit)]
-        for cell in _measured_by(workers, todo, options):
-            cells[_place(cell)] = cell
-            write_cells(cells.values(), path, small)
+        todo = [(card, method, seed) for card, method in mine if not plan.is_done((card, method, seed), known)]
+        for cell in _measured_by(executor, workers, todo, options):
+            known[_place(cell)] = own[_place(cell)] = cell
+            write_cells(own.values(), file, small)
             announce(cell)
-    return [*cells.values()]
+    return [*own.values()]
+
+
+def merge_table(
+    path: Path,
+    num_tasks: int,
+    cards: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    *,
+    seeds: int = 1,
+    limit: float | None = None,
+    small: bool = False,
+    folder: Path | None = None,
+) -> list[Cell]:
+    """Put together what the tasks of a table have written: the file ``zoo_table.json`` is that of a single call.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of their files.
+    num_tasks : int
+        How many there are.
+    cards, methods, seeds, limit, small, folder
+        As for :func:`fill_table`.
+
+    Returns
+    -------
+    list of Cell
+        All cells of the table.
+
+    Raises
+    ------
+    UnfinishedError
+        If cells are missing; the message names them and the tasks to run again.
+    """
+    plan = _Plan(cards, methods, seeds, limit, small, folder)
+    known, missing = plan.measured_in(path), {}
+    for number, (card, method) in enumerate(plan.pairs):
+        if lacks := [str(seed) for seed in range(seeds) if not plan.is_done((card, method, seed), known)]:
+            missing[number] = f"{card} by {method}, seed {', '.join(lacks)}"
+    refuse_missing(missing, len(plan.pairs), num_tasks, "cells")
+    write_cells(known.values(), path / WHOLE, small)
+    return read_cells(path / WHOLE)
 
 
 def enter(path: Path, tree: xr.DataTree, card: Card, method: str, folder: Path | None = None) -> Cell:
@@ -191,32 +249,72 @@ def _size(card: Card) -> int:
     return sum(values.size for values in card.data().train.values()) if card.needs is None else 10**9
 
 
-def _place(cell: Cell) -> tuple[str, str, int]:
+def _place(cell: Cell) -> Place:
     return cell.card, cell.method, cell.seed
 
 
-def _is_done(blank: Cell, cells: Mapping[tuple[str, str, int], Cell], limit: float | None) -> bool:
-    """Tell whether a cell is there, or is not to be measured since that of the first seed is slow or has no result."""
-    first, found = cells.get((blank.card, blank.method, 0)), cells.get(_place(blank))
-    if blank.seed and (first is None or first.refused or (first.processor or 0.0) >= QUICK):
-        return True
-    if found is None or (found.version, found.settings) != (blank.version, blank.settings):
-        return False
-    given_up = bool(found.refused) and found.processor is not None
-    return not given_up or (limit is not None and limit <= (found.processor or 0.0))
+class _Plan:
+    """The cells that a table is to have.
+
+    Parameters
+    ----------
+    cards, methods, seeds, limit, small, folder
+        As for :func:`fill_table`.
+
+    Attributes
+    ----------
+    pairs : list of tuple of str
+        Cards and methods, small cards first. A task has all seeds of a pair, since the first one says whether there are others.
+    """
+
+    def __init__(
+        self,
+        cards: Sequence[str] | None,
+        methods: Sequence[str] | None,
+        seeds: int,
+        limit: float | None,
+        small: bool,
+        folder: Path | None,
+    ) -> None:
+        chosen, known = _cards(cards, folder), table_methods()
+        if unknown := [name for name in methods or () if name not in known]:
+            raise ZooError(f"The table has no method {unknown[0]!r}; its methods are {', '.join(known)}.")
+        names = known if methods is None else methods
+        blanks = [blank_cell(card, name, seed, small) for card in chosen for name in names for seed in range(seeds)]
+        self._blanks, self._limit = {_place(blank): blank for blank in blanks}, limit
+        self.pairs = list(dict.fromkeys((blank.card, blank.method) for blank in blanks))
+
+    def measured_in(self, folder: Path) -> dict[Place, Cell]:
+        """Return the cells of the plan that tasks have measured, in any division of the work."""
+        cells = [cell for part in parts_in(folder, "json") for cell in read_cells(part)]
+        return {place: cell for cell in cells if self._is_current(place := _place(cell), cell)}
+
+    def is_done(self, place: Place, cells: Mapping[Place, Cell]) -> bool:
+        """Tell whether a cell is there, or is not to be measured since that of the first seed is slow or has no result."""
+        card, method, seed = place
+        first = cells.get((card, method, 0))
+        if seed and (first is None or first.refused or (first.processor or 0.0) >= QUICK):
+            return True
+        return place in cells and self._is_current(place, cells[place])
+
+    def _is_current(self, place: Place, cell: Cell) -> bool:
+        """Tell whether a cell is that of today's card and settings, and was not given up after a shorter time."""
+        blank = self._blanks.get(place)
+        if blank is None or (cell.version, cell.settings) != (blank.version, blank.settings):
+            return False
+        given_up = bool(cell.refused) and cell.processor is not None
+        return not given_up or (self._limit is not None and self._limit <= (cell.processor or 0.0))
 
 
-def _measured_by(workers: int, todo: Sequence[tuple[str, str, int]], options: Mapping[str, object]) -> Iterator[Cell]:
-    if workers == 1:
-        yield from (_measure_named(*each, options) for each in todo)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        try:
-            for future in as_completed([pool.submit(_measure_named, *each, options) for each in todo]):
-                yield future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+def _measured_by(
+    executor: Executor | None, workers: int, todo: Sequence[Place], options: Mapping[str, object]
+) -> Iterator[Cell]:
+    run = partial(_measure_named, options=options)
+    if executor is None and workers == 1:
+        return map(run, todo)
+    return as_ready(executor, run, todo, f"{len(todo)} cells", workers)
 
 
-def _measure_named(card: str, method: str, seed: int, options: Mapping[str, object]) -> Cell:
+def _measure_named(place: Place, options: Mapping[str, object]) -> Cell:
+    card, method, seed = place
     return measure(load(card), method, seed=seed, **options)  # type: ignore[arg-type]  # they are those of `measure`

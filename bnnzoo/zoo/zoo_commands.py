@@ -1,10 +1,10 @@
 """The commands ``bnnzoo zoo``, and ``show``, ``run``, ``table``, ``score`` and ``export`` after it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import xarray as xr
@@ -13,6 +13,8 @@ from rich.table import Table as Grid
 
 from bnnzoo.calibration import nll
 from bnnzoo.diagnostics import function_space
+from bnnzoo.engine.files import refuse_missing_folder
+from bnnzoo.engine.shares import UnfinishedError, share_asked
 from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
@@ -23,7 +25,7 @@ from bnnzoo.zoo.export import export as write_set
 from bnnzoo.zoo.foreign import read_predictions
 from bnnzoo.zoo.reference import referenced
 from bnnzoo.zoo.score import score as score_of
-from bnnzoo.zoo.table import enter, fill_table, table_rows
+from bnnzoo.zoo.table import WHOLE, enter, fill_table, merge_table, table_rows
 
 __all__ = ["distance_text", "distances", "verdict", "zoo_commands"]
 
@@ -87,13 +89,20 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
 
     @app.command()
     def table(
-        out: Annotated[Path, typer.Option(help="JSON file to begin or to go on with.")] = Path("zoo_table.json"),
+        out: Annotated[
+            Path | None,
+            typer.Option(help=f"JSON file to begin or to go on with, or the folder of the tasks (default: {WHOLE})."),
+        ] = None,
         cards: Annotated[str | None, typer.Option(help="Comma-separated (default: all with a reference).")] = None,
         methods: Annotated[str | None, typer.Option(help="Comma-separated (default: all that apply).")] = None,
         seeds: Annotated[
             int, typer.Option(min=1, help="Fits of a cell that takes less than a minute of processor time.")
         ] = 1,
         workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+        task: Annotated[
+            int | None, typer.Option(min=0, help="Number of this task, from 0, such as $SLURM_ARRAY_TASK_ID.")
+        ] = None,
+        of: Annotated[int | None, typer.Option(min=1, help="Number of tasks that share the cells.")] = None,
         limit: Annotated[
             float | None, typer.Option(min=1, help="Processor seconds after which a fit is given up.")
         ] = None,
@@ -102,18 +111,26 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
     ) -> None:
         """Measure every method on every card with a reference posterior; what the file holds is not run again."""
         with one_sentence_errors():
-            _refuse_missing_folder(out)
-            cells = fill_table(
-                out,
-                _listed(cards),
-                _listed(methods),
-                seeds=seeds,
-                workers=workers,
-                limit=limit,
-                small=smoke,
-                folder=data,
-                announce=lambda cell: say(_line(cell)),
-            )
+            asked = share_asked(task, of)
+            out = Path(WHOLE if asked is None else WHOLE.removesuffix(".json")) if out is None else out
+            if asked is None:
+                refuse_missing_folder(out)
+            plan: Mapping[str, Any] = {
+                "cards": _listed(cards),
+                "methods": _listed(methods),
+                "seeds": seeds,
+                "limit": limit,
+                "small": smoke,
+                "folder": data,
+            }
+            cells = fill_table(out, **plan, workers=workers, task=asked, announce=lambda cell: say(_line(cell)))
+            if asked is not None:
+                try:
+                    cells = merge_table(out, asked[1], **plan)
+                except UnfinishedError as error:
+                    say(f"Task {task} of {of} is done. {error}")
+                    return
+                out = out / WHOLE
             grid = Grid(*(header := table_rows(cells, distance_text))[0], title="distance, in Monte Carlo floors")
             for row in header[1:]:
                 grid.add_row(*row)
@@ -136,7 +153,7 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
             for line in distances(tree, card):
                 say(line)
             if table is not None and method is not None:
-                _refuse_missing_folder(table)
+                refuse_missing_folder(table)
                 enter(table, tree, load(card), method, data)
                 say(f"Entered into {table}")
 
@@ -150,7 +167,7 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         with one_sentence_errors():
             if table is not None and not table.is_file():
                 raise FileNotFoundError(f"There is no file {str(table)!r}: make it by bnnzoo zoo table --out {table}.")
-            _refuse_missing_folder(folder)
+            refuse_missing_folder(folder)
             cells = read_cells(table) if table is not None else ()
             write_set(folder, cells, cards=_listed(cards), announce=say)
             say(f"Written to {folder}")
@@ -226,11 +243,4 @@ def _line(cell: Cell) -> str:
 def _refuse_unusable_file(path: Path) -> None:
     if path.exists():
         raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
-    _refuse_missing_folder(path)
-
-
-def _refuse_missing_folder(path: Path) -> None:
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"There is no folder {str(path.absolute().parent)!r} for {path.name!r}; create it first."
-        )
+    refuse_missing_folder(path)

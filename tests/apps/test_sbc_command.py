@@ -31,7 +31,7 @@ def command(folder: Path, *options: object, sd: float = 1.0) -> Result:
     [
         (
             ["--num-simulations", 3, "--task", 7, "--of", 10],
-            "Error: 3 simulations are fewer than 10 tasks: write num_simulations=10 or more.",
+            "Error: 3 simulations are fewer than 10 tasks: share them among 3 or fewer.",
         ),
         (
             ["--num-simulations", 2, "--method", "map"],
@@ -49,7 +49,11 @@ def test_tasks_of_another_prior_are_not_merged(tmp_path: Path) -> None:
     options = ["--method", "laplace", "--num-simulations", 4, "--of", 2]
     first = command(tmp_path, *options, "--task", 0)
     assert first.exit_code == 0, first.output
+    assert "task-0-of-2.sbc. Of 4 simulations 2 are missing: 1; 2. Run task 1 of 2: it goes on" in " ".join(
+        first.output.split()
+    )
     second = command(tmp_path, *options, "--task", 1, sd=9.0)
+    assert second.exit_code == 2
     assert "belongs to another calibration than the first file: its model or prior differs" in " ".join(
         second.output.split()
     )

@@ -2,15 +2,17 @@
 
 import multiprocessing
 import os
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.executors import run_on
+from bnnzoo.core.executors import as_ready, run_on
 from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.engine.cores import num_cores
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -72,6 +74,43 @@ class Failing(Executor):
 def test_failures_are_explained(error: Exception, sentence: str) -> None:
     with pytest.raises(RuntimeError, match=sentence):
         run_on(Failing(error), log_joint, [torch.zeros(3)], density(), "4 members")
+    with pytest.raises(RuntimeError, match=sentence):
+        list(as_ready(Failing(error), abs, [1], "4 members"))
+
+
+def test_what_is_ready_comes_before_the_error_of_another_task() -> None:
+    found = as_ready(InProcess(), float, ["a", "2", "3"], "3 numbers")
+    assert sorted(next(found) for _ in range(2)) == [2.0, 3.0]
+    with pytest.raises(ValueError, match=r"could not convert string to float: 'a'"):
+        next(found)
+
+
+class Busy(InProcess):
+    """Runs the first task and has no time for others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.num_tasks == 0:
+            return super().submit(fn, *args, **kwargs)
+        self.waiting.append(Future())
+        return self.waiting[-1]
+
+
+def test_what_has_not_begun_is_cancelled_if_the_caller_stops() -> None:
+    executor = Busy()
+    found = as_ready(executor, abs, [-1, -2, -3], "3 numbers")
+    assert next(found) == 1
+    found.close()
+    assert [each.cancelled() for each in executor.waiting] == [True, True]
+
+
+@pytest.mark.parametrize("run", [run_on, as_ready])
+def test_workers_compute_on_one_core(run: Any) -> None:
+    cores = list(run(InProcess(), lambda *_: num_cores(), [0], *([density()] if run is run_on else []), "1 number"))
+    assert cores == [1]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ Run: python -m tests.helpers.killing WORK FOLDER NUMBER SEED
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -25,6 +26,7 @@ import bnnzoo as bz
 from bnnzoo.apps.cli import app
 from bnnzoo.core.posterior.archive import read_archive
 from bnnzoo.testing import example_tree, linear_gaussian
+from bnnzoo.zoo.cells import read_cells
 
 TARGET = linear_gaussian()
 NUTS = bz.NUTS(num_chains=2, num_warmup=50, num_draws=50)
@@ -181,6 +183,34 @@ class Task:
         remove(self.out)
 
 
+class Cells:
+    """Two tasks of ``bnnzoo zoo table`` side by side, killed together; begun again, they end with the table of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out, self.expected, self.num_partial = folder / "cells", "", 0
+
+    def command(self, out: Path, *options: object) -> None:
+        asked = ["--cards", "linear-regression,logistic-regression", "--methods", "map,ensemble,mfvi,swag", *options]
+        result = CliRunner().invoke(app, ["zoo", "table", "--smoke", "--out", str(out), *map(str, asked)])
+        assert result.exit_code == 0, result.output
+
+    def work(self) -> None:
+        tasks = [forked(partial(self.command, self.out, "--task", task, "--of", 2)) for task in range(2)]
+        assert [os.waitpid(each, 0)[1] for each in tasks] == [0] * 2
+
+    def check(self) -> None:
+        if not self.expected:
+            self.command(whole := self.out.with_name("whole.json"))
+            self.expected = without_costs(whole)
+            remove(whole)
+        files = list(self.out.glob("task-*.json")) if self.out.exists() else []
+        self.num_partial += 0 < sum(len(read_cells(each)) for each in files) < 8
+        self.work()
+        assert without_costs(self.out / "zoo_table.json") == self.expected
+        only(self.out / "zoo_table.json")
+        remove(self.out)
+
+
 class Report:
     """One page, which is that of before or the new one."""
 
@@ -195,13 +225,18 @@ class Report:
         assert not self.path.exists() or self.path.read_text().rstrip().endswith("</html>")
 
 
-WORKS = {"fit": Fit, "save": Save, "compare": Compare, "sbc": Sbc, "task": Task, "report": Report}
+WORKS = {"fit": Fit, "save": Save, "compare": Compare, "sbc": Sbc, "task": Task, "cells": Cells, "report": Report}
 
 
 def simulations_in(path: Path) -> int:
     """Return how many simulations a file has."""
     ranks, _ = read_archive(path)
     return len(next(iter(ranks.values())))
+
+
+def without_costs(table: Path) -> str:
+    """Return the text of a table of the zoo but for seconds, in which runs differ."""
+    return re.sub(r'"(seconds|compiling|processor)": [\d.e-]+', "", table.read_text())
 
 
 def remove(path: Path) -> None:

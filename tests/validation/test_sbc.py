@@ -21,6 +21,7 @@ from bnnzoo.core.posterior.archive import read_archive, write_archive
 from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
+from bnnzoo.engine.shares import ShareError
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import sbc, sbc_joint, sbc_merged, sbc_verdict
 from bnnzoo.validation.simulations import CalibrationError, values_in_short
@@ -313,7 +314,9 @@ def test_tasks_give_the_ranks_of_one_call(tmp_path):
     paths = [tmp_path / f"task-{task}.sbc" for task in range(3)]
     for task in (2, 0):
         call(task=(task, 3), path=paths[task])
-    with pytest.raises(ValueError, match=r"Of 3 tasks these are missing: 1. Run them, and merge again."):
+    with pytest.raises(
+        ValueError, match=r"Of 11 simulations 4 are missing: 1; 4; 7; 10\. Run task 1 of 3: it goes on where"
+    ):
         bz.validation.sbc_merged(paths[::2])
     call(task=(1, 3), path=paths[1])
     merged = bz.validation.sbc_merged(reversed(paths))
@@ -339,7 +342,9 @@ def test_files_that_do_not_belong_together_are_named(tmp_path):
     ranks, header = read_archive(tmp_path / "a.sbc")
     write_archive(tmp_path / "a.sbc", {name: value[:1].contiguous() for name, value in ranks.items()}, header)
     sbc(TARGET.model, ExactLinear(), *TARGET.data, task=(1, 2), path=tmp_path / "c.sbc", **settings)
-    with pytest.raises(ValueError, match=r"Tasks that have not ended: 0 of 2\. Run them again with the same path"):
+    with pytest.raises(
+        ValueError, match=r"Of 4 simulations 1 is missing: 3\. Run task 0 of 2: it goes on where it stopped\."
+    ):
         bz.validation.sbc_merged([tmp_path / "a.sbc", tmp_path / "c.sbc"])
 
 
@@ -568,7 +573,7 @@ def test_truths_are_draws_of_the_prior_that_the_method_sees(model: Any, sentence
     [
         (
             {"num_simulations": 3, "task": (7, 10), "path": "x.sbc"},
-            r"3 simulations are fewer than 10 tasks: write num_sim",
+            r"3 simulations are fewer than 10 tasks: share them among 3 or fewer\.",
         ),
         ({"task": (0.5, 2), "path": "x.sbc"}, r"task=\(0\.5, 2\); write the number of the task, from 0, and how many"),
         ({"num_draws": 99}, r"num_draws=99, but MAP gives 1 draws: ask for fewer, or fit with more\."),
@@ -576,7 +581,7 @@ def test_truths_are_draws_of_the_prior_that_the_method_sees(model: Any, sentence
 )
 def test_numbers_that_cannot_be(call: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CalibrationError, match=sentence):
+    with pytest.raises((CalibrationError, ShareError), match=sentence):
         sbc(scaled(1.0), bz.MAP(num_steps=5), *LINE, progress=False, **({"num_simulations": 4} | call))
     assert not any(tmp_path.iterdir())
 

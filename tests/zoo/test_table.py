@@ -1,20 +1,24 @@
 """The table of the zoo: cells are measured once, written whole, and mistakes are refused."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import bnnzoo as bz
 from bnnzoo.apps.cli import app
+from bnnzoo.engine.shares import UnfinishedError
 from bnnzoo.zoo import table
 from bnnzoo.zoo.budgets import table_methods
-from bnnzoo.zoo.cells import Cell, measure, read_cells, write_cells
+from bnnzoo.zoo.cells import Cell, blank_cell, measure, read_cells, write_cells
 from bnnzoo.zoo.measured import is_off, sd_ratios
-from bnnzoo.zoo.table import fill_table, table_rows
+from bnnzoo.zoo.table import fill_table, merge_table, table_rows
+from tests.helpers.executors import InProcess
+from tests.helpers.killing import without_costs
 
 CARD = "linear-regression"
 pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
@@ -121,6 +125,99 @@ def test_processes_find_what_one_does(tmp_path: Path) -> None:
     assert one == two
 
 
+def test_an_executor_finds_what_one_process_does(tmp_path: Path) -> None:
+    executor = InProcess()
+    one = fill_table(tmp_path / "one.json", [CARD], ["map", "ensemble"], small=True)
+    other = fill_table(tmp_path / "other.json", [CARD], ["map", "ensemble"], small=True, executor=executor)
+    assert executor.num_tasks == 2
+    assert without_costs(tmp_path / "one.json") == without_costs(tmp_path / "other.json") and len(one) == len(other)
+
+
+def test_a_fit_in_a_thread_cannot_be_given_up(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as executor, pytest.raises(bz.zoo.ZooError, match=r"^limit=60 cannot end a fit in a th"):
+        fill_table(tmp_path / "table.json", [CARD], ["map"], small=True, limit=60, executor=executor)
+
+
+def command(*options: object) -> Result:
+    return CliRunner().invoke(app, ["zoo", "table", "--smoke", *map(str, options)])
+
+
+def test_two_tasks_write_the_table_of_one_run(tmp_path: Path) -> None:
+    asked = ["--cards", f"{CARD},logistic-regression", "--methods", "map,ensemble", "--out"]
+    one = command(*asked, tmp_path / "one.json")
+    assert one.exit_code == 0, one.output
+    folder = tmp_path / "tasks"
+    first = command(*asked, folder, "--task", 1, "--of", 2)
+    assert first.exit_code == 0, first.output
+    assert (
+        "Task 1 of 2 is done. Of 4 cells 2 are missing: linear-regression by map, seed 0; logistic-regression by ensemble, "
+        "seed 0. Run task 0 of 2: it goes on where it stopped."
+    ) in " ".join(first.stdout.split())
+    assert [each.name for each in folder.iterdir()] == ["task-1-of-2.json"]
+    second = command(*asked, folder, "--task", 0, "--of", 2)
+    assert second.exit_code == 0 and "Written to" in second.stdout and "logistic-regression, map" not in second.stdout
+    assert without_costs(folder / "zoo_table.json") == without_costs(tmp_path / "one.json")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Replace fits by cells that say how slow they were; return those that were run."""
+    ran: list[tuple[str, int]] = []
+
+    def cell(card: bz.zoo.Card, name: str, *, seed: int, small: bool, **_: object) -> Cell:
+        if ("stop", seed) in ran and len(ran) % 3 == 0:
+            raise KeyboardInterrupt
+        ran.append((name, seed))
+        return replace(blank_cell(card, name, seed, small), distance=1.0, processor=61.0 if name == "nuts" else 1.0)
+
+    monkeypatch.setattr(table, "measure", cell)
+    return ran
+
+
+METHODS = ["nuts", "map", "laplace", "mfvi", "swag"]
+
+
+def test_a_task_that_was_killed_goes_on(tmp_path: Path, quick: list[tuple[str, int]]) -> None:
+    quick += [("stop", 0)] * 2
+    with pytest.raises(KeyboardInterrupt):
+        fill_table(tmp_path, [CARD], METHODS, task=(0, 2))
+    assert [cell.method for cell in read_cells(tmp_path / "task-0-of-2.json")] == ["nuts"]
+    with pytest.raises(
+        UnfinishedError, match=r"Of 5 cells 4 are missing: .* by map, seed 0; .* Run tasks 0-1 of 2: each"
+    ):
+        merge_table(tmp_path, 2, [CARD], METHODS)
+    del quick[:]
+    fill_table(tmp_path, [CARD], METHODS, task=(0, 2))
+    assert quick == [("mfvi", 0), ("swag", 0)]
+
+
+def test_seeds_of_a_cell_stay_together_and_those_of_a_slow_one_are_not_missed(
+    tmp_path: Path, quick: list[tuple[str, int]]
+) -> None:
+    for task in range(3):
+        fill_table(tmp_path / "tasks", [CARD], METHODS, seeds=2, task=(task, 3))
+    assert len(quick) == 9
+    merged = merge_table(tmp_path / "tasks", 3, [CARD], METHODS, seeds=2)
+    fill_table(tmp_path / "one.json", [CARD], METHODS, seeds=2)
+    assert (tmp_path / "tasks" / "zoo_table.json").read_text() == (tmp_path / "one.json").read_text()
+    with pytest.raises(
+        UnfinishedError, match=r"Of 5 cells 4 are missing: linear-regression by map, seed 2; .* Run tasks"
+    ):
+        merge_table(tmp_path / "tasks", 3, [CARD], METHODS, seeds=3)
+    assert merged == read_cells(tmp_path / "one.json")
+
+
+def test_another_division_of_the_work_begins_with_what_is_there(tmp_path: Path, quick: list[tuple[str, int]]) -> None:
+    fill_table(tmp_path, [CARD], ["laplace", "map"], task=(0, 2))
+    fill_table(tmp_path, [CARD], METHODS, task=(0, 1))
+    assert [name for name, _ in quick] == ["laplace", "nuts", "map", "mfvi", "swag"]
+    (stale,) = read_cells(tmp_path / "task-0-of-2.json")
+    write_cells([replace(stale, version=0, distance=9.0)], tmp_path / "task-0-of-2.json")
+    fill_table(tmp_path, [CARD], METHODS, task=(0, 1))
+    assert quick[5:] == [("laplace", 0)]
+    assert {cell.distance for cell in merge_table(tmp_path, 1, [CARD], METHODS)} == {1.0}
+
+
 def test_settings_stand_in_the_file_once(tmp_path: Path) -> None:
     cells = fill_table(tmp_path / "table.json", [CARD], ["laplace", "map"], small=True, seeds=2)
     found = json.loads((tmp_path / "table.json").read_text())
@@ -174,6 +271,12 @@ def test_cells_that_were_not_run_are_empty() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--task", "2", "--of", "2"], "Error: --task 2 --of 2: tasks are numbered from 0 to 1."),
+        (["--task", "0"], "Error: --task and --of go together: --task $SLURM_ARRAY_TASK_ID --of 100."),
+        (
+            ["--cards", CARD, "--methods", "map", "--task", "0", "--of", "2"],
+            "Error: 1 cells are fewer than 2 tasks: share",
+        ),
         (["--cards", "two-moon"], "There is no card 'two-moon' in the zoo"),
         (["--cards", "mnist-convnet"], "Card 'mnist-convnet' has no reference posterior; those with one are"),
         (["--cards", CARD, "--methods", "magic"], "The table has no method 'magic'; its methods are nuts, hmc, "),

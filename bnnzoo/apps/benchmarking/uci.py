@@ -1,34 +1,47 @@
 """Methods on splits of the UCI benchmark, in processes or on any executor, with results on disk after each fit."""
 
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
 from bnnzoo.apps.benchmarking.sources import BenchmarkError, local_split, openml_split
 from bnnzoo.calibration import coverage_curve, miscalibration_area, nll
+from bnnzoo.core.executors import as_ready
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.datasets import Split
-from bnnzoo.engine.cores import one_core
+from bnnzoo.engine.cores import num_cores
 from bnnzoo.engine.files import whole_file
+from bnnzoo.engine.shares import Share, file_of, parts_in, refuse_missing
 from bnnzoo.inference import fit
 from bnnzoo.inference.config import config_of
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 
-__all__ = ["MEASURES", "Score", "read_scores", "run_uci", "score_split", "summarise", "write_scores"]
+__all__ = [
+    "MEASURES",
+    "WHOLE",
+    "Score",
+    "merge_uci",
+    "read_scores",
+    "run_uci",
+    "score_split",
+    "summarise",
+    "write_scores",
+]
 
 UNITS = 50
 LEVEL = 0.9
 MEASURES = ("rmse", "log_density", "coverage", "calibration", "seconds")
+
+WHOLE = "uci.json"
+"""Name of the file that is put together of what tasks have written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +123,7 @@ def run_uci(
     data: Path | None = None,
     gap: bool = False,
     executor: Executor | None = None,
+    task: tuple[int, int] | None = None,
     announce: Callable[[Score], None] = lambda score: None,
 ) -> list[Score]:
     """Score methods on splits, and write each score as soon as it is there; those that a file has are not run again.
@@ -117,7 +131,7 @@ def run_uci(
     Parameters
     ----------
     path : Path
-        JSON file; is created if need be.
+        JSON file; is created if need be. With ``task``, the folder into which each task writes a file of its own.
     sets : sequence of str
     methods : mapping of str to Method
     splits : sequence of int
@@ -127,8 +141,57 @@ def run_uci(
         Take the gap splits.
     executor : concurrent.futures.Executor, optional
         Such as ``client.get_executor()`` of a Dask cluster. Default: a process for each core.
+    task : tuple of int, optional
+        Number of this call, from 0, and how many calls share the fits; see :func:`merge_uci`.
     announce : callable
         Receives each new score.
+
+    Returns
+    -------
+    list of Score
+        Those asked for, or this task's share of them.
+
+    Raises
+    ------
+    BenchmarkError
+        If a set or split is not there or damaged, or the file is of another kind; nothing has been run then.
+    ShareError
+        If there is no such task, or it would have nothing to do.
+    """
+    share, keys = Share.given(task), _keys(sets, methods, splits, data, gap)
+    parts = {(name, split): _split(data, name, split, gap) for name in sets for split in splits}
+    file = file_of(path, task, "json")
+    own = {_key(score): score for score in read_scores(file)}
+    known = own if task is None else _scores_in(path)
+    mine = [keys[number] for number in share.numbers(len(keys), "fits")]
+    tasks = [(key, methods[key[2]], parts[key[0], key[4]]) for key in mine if key not in known]
+    for score in as_ready(executor, _scored, tasks, f"{len(tasks)} fits", num_cores()):
+        known[_key(score)] = own[_key(score)] = score
+        write_scores(own.values(), file)
+        announce(score)
+    return [known[key] for key in mine]
+
+
+def merge_uci(
+    path: Path,
+    num_tasks: int,
+    sets: Sequence[str],
+    methods: Mapping[str, Method],
+    splits: Sequence[int],
+    *,
+    data: Path | None = None,
+    gap: bool = False,
+) -> list[Score]:
+    """Put together what the tasks of a benchmark have written: the file ``uci.json`` is that of a single call.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of their files.
+    num_tasks : int
+        How many there are.
+    sets, methods, splits, data, gap
+        As for :func:`run_uci`.
 
     Returns
     -------
@@ -137,20 +200,15 @@ def run_uci(
 
     Raises
     ------
-    BenchmarkError
-        If a set or split is not there or damaged, or the file is of another kind; nothing has been run then.
+    UnfinishedError
+        If scores are missing; the message names them and the tasks to run again.
     """
-    kind = "gap" if gap else "standard" if data is not None else "openml"
-    scores = read_scores(path)
-    parts = {(name, split): _split(data, name, split, gap) for name in sets for split in splits}
-    wanted = [(name, each, split) for name in sets for each in methods for split in splits]
-    keys = {(name, kind, each, _settings(methods[each]), split): (name, each, split) for name, each, split in wanted}
-    missing = [key for key in keys if key not in set(map(_key, scores))]
-    for score in _scored(missing, methods, parts, executor):
-        scores = [*scores, score]
-        write_scores(scores, path)
-        announce(score)
-    return [score for score in scores if _key(score) in keys]
+    keys, known = _keys(sets, methods, splits, data, gap), _scores_in(path)
+    missing = {number: f"{key[0]} by {key[2]}, split {key[4]}" for number, key in enumerate(keys) if key not in known}
+    refuse_missing(missing, len(keys), num_tasks, "fits")
+    found = [known[key] for key in keys]
+    write_scores(found, path / WHOLE)
+    return found
 
 
 def summarise(scores: Iterable[Score]) -> dict[tuple[str, str, str], dict[str, tuple[float, float]]]:
@@ -188,7 +246,8 @@ def read_scores(path: Path) -> list[Score]:
 
 
 def write_scores(scores: Iterable[Score], path: Path) -> None:
-    """Write scores to a file, whole or not at all."""
+    """Write scores to a file in the order of their names, whole or not at all."""
+    scores = sorted(scores, key=_key)
     with whole_file(path) as partial:
         partial.write_text(json.dumps({"scores": [asdict(score) for score in scores]}, indent=1) + "\n")
 
@@ -196,29 +255,26 @@ def write_scores(scores: Iterable[Score], path: Path) -> None:
 type Key = tuple[str, str, str, str, int]
 
 
-def _scored(
-    keys: Sequence[Key],
-    methods: Mapping[str, Method],
-    parts: Mapping[tuple[str, int], Split],
-    executor: Executor | None,
-) -> Iterable[Score]:
-    """Yield scores as they are ready."""
-    if not keys:
-        return
-    pool = executor or ProcessPoolExecutor(min(os.cpu_count() or 1, len(keys)), get_context("spawn"))
-    try:
-        tasks = {pool.submit(_in_worker, methods[key[2]], parts[key[0], key[4]], key[4]): key for key in keys}
-        for done in as_completed(tasks):
-            name, kind, method, settings, split = tasks[done]
-            yield Score(set=name, splits=kind, method=method, settings=settings, split=split, **done.result())
-    finally:
-        if executor is None:
-            pool.shutdown(cancel_futures=True)
+def _scored(fit_of: tuple[Key, Method, Split]) -> Score:
+    (name, kind, method, settings, number), how, split = fit_of
+    return Score(
+        set=name, splits=kind, method=method, settings=settings, split=number, **score_split(how, split, number)
+    )
 
 
-def _in_worker(method: Method, split: Split, seed: int) -> dict[str, float]:
-    with one_core():
-        return score_split(method, split, seed)
+def _keys(
+    sets: Sequence[str], methods: Mapping[str, Method], splits: Sequence[int], data: Path | None, gap: bool
+) -> list[Key]:
+    """Return what is asked for, the splits of a set and a method one after the other."""
+    kind = "gap" if gap else "standard" if data is not None else "openml"
+    settings = {name: _settings(method) for name, method in methods.items()}
+    keys = [(name, kind, method, settings[method], split) for name in sets for method in methods for split in splits]
+    return list(dict.fromkeys(keys))
+
+
+def _scores_in(folder: Path) -> dict[Key, Score]:
+    """Return the scores that tasks have written, in any division of the work."""
+    return {_key(score): score for part in parts_in(folder, "json") for score in read_scores(part)}
 
 
 def _split(data: Path | None, name: str, split: int, gap: bool) -> Split:

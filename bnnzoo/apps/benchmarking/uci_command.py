@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,8 +14,11 @@ from rich.table import Table as Grid
 
 from bnnzoo.apps.benchmarking.published import PUBLISHED
 from bnnzoo.apps.benchmarking.sources import BenchmarkError, parse_splits
-from bnnzoo.apps.benchmarking.uci import MEASURES, Score, run_uci, summarise
+from bnnzoo.apps.benchmarking.uci import MEASURES, WHOLE, Score, merge_uci, run_uci, summarise
+from bnnzoo.apps.tables.options import NumTasks, TaskNumber
 from bnnzoo.core.method import Method
+from bnnzoo.engine.files import refuse_missing_folder
+from bnnzoo.engine.shares import UnfinishedError, share_asked
 from bnnzoo.inference import MCDropout
 
 __all__ = ["benchmark_commands"]
@@ -52,7 +55,12 @@ def benchmark_commands(
         sets: Annotated[str, typer.Option(help="Comma-separated.")] = "concrete,energy,yacht",
         splits: Annotated[str, typer.Option(help="Numbers and ranges, such as 0-9 or 0,3,5-7.")] = "0-9",
         gap: Annotated[bool, typer.Option("--gap", help="Take the gap splits, not the standard ones.")] = False,
-        out: Annotated[Path, typer.Option(help="JSON file to begin or to go on with.")] = Path("uci.json"),
+        out: Annotated[
+            Path | None,
+            typer.Option(help=f"JSON file to begin or to go on with, or the folder of the tasks (default: {WHOLE})."),
+        ] = None,
+        task: TaskNumber = None,
+        of: NumTasks = None,
     ) -> None:
         """Score methods on UCI regression tables, next to published results; what the file holds is not run again."""
         with one_sentence_errors():
@@ -65,9 +73,25 @@ def benchmark_commands(
                 for name, m in methods_from(methods).items()
             }
             numbers = parse_splits(splits)
-            if not out.absolute().parent.is_dir():
-                raise BenchmarkError(f"There is no folder {str(out.absolute().parent)!r} for {out.name!r}.")
-            scores = run_uci(out, names, chosen, numbers, data=data, gap=gap, announce=lambda s: _say(console, s))
+            asked = share_asked(task, of)
+            out = Path(WHOLE if asked is None else WHOLE.removesuffix(".json")) if out is None else out
+            if asked is None:
+                refuse_missing_folder(out)
+            plan: Mapping[str, Any] = {
+                "sets": names,
+                "methods": chosen,
+                "splits": numbers,
+                "data": data,
+                "gap": gap,
+            }
+            scores = run_uci(out, **plan, task=asked, announce=lambda s: _say(console, s))
+            if asked is not None:
+                try:
+                    scores = merge_uci(out, asked[1], **plan)
+                except UnfinishedError as error:
+                    text = f"Task {task} of {of} is done. {error}"
+                    console.print(text, highlight=False, markup=False, soft_wrap=True)
+                    return
             for name in names:
                 console.print(_grid(name, [score for score in scores if score.set == name]))
 

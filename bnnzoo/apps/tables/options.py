@@ -1,11 +1,11 @@
-"""Arguments and options that commands on a model and a table share."""
+"""Arguments and options that commands share."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-__all__ = ["CsvFile", "Decimal", "FormulaLikelihood", "Separator", "WrittenModel"]
+__all__ = ["CsvFile", "Decimal", "FormulaLikelihood", "NumTasks", "Separator", "TaskNumber", "WrittenModel"]
 
 WrittenModel = Annotated[
     str,
@@ -18,3 +18,7 @@ CsvFile = Annotated[Path, typer.Argument(help="CSV file with a header line.", sh
 FormulaLikelihood = Annotated[str, typer.Option(help="Likelihood of a formula.")]
 Separator = Annotated[str, typer.Option(help="Separator between fields.")]
 Decimal = Annotated[str, typer.Option(help="Decimal mark of numbers: '.' or ','.")]
+TaskNumber = Annotated[
+    int | None, typer.Option(min=0, help="Number of this task, from 0, such as $SLURM_ARRAY_TASK_ID.")
+]
+NumTasks = Annotated[int | None, typer.Option(min=1, help="Number of tasks that share the work.")]

@@ -20,9 +20,11 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.testing import linear_gaussian
+from bnnzoo.zoo.table import fill_table
 from tests.apps.benchmarking.layout import write_set
 from tests.helpers.exact_linear import ExactLinear
 from tests.helpers.executors import kill_in_mid_run
+from tests.helpers.killing import without_costs
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")]
@@ -55,6 +57,15 @@ def test_the_benchmark_on_two_workers(executor: Executor, tmp_path: Path) -> Non
     assert sorted(score.split for score in scores) == [0, 1, 2]
     assert all(np.isfinite(score.log_density) for score in scores)
     assert run_uci(*arguments, data=tmp_path / "data", executor=executor) == scores
+
+
+def test_the_zoos_table_on_two_workers(executor: Executor, tmp_path: Path) -> None:
+    asked = ["linear-regression"], ["map", "ensemble", "laplace"]
+    fill_table(tmp_path / "one.json", *asked, small=True)
+    fill_table(tmp_path / "dask.json", *asked, small=True, executor=executor)
+    assert without_costs(tmp_path / "dask.json") == without_costs(tmp_path / "one.json")
+    with pytest.raises(bz.zoo.ZooError, match="limit=60 cannot end a fit in a thread, as in those of a Dask worker"):
+        fill_table(tmp_path / "limited.json", *asked, small=True, limit=60, executor=executor)
 
 
 @dataclass(frozen=True)

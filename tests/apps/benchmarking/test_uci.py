@@ -12,6 +12,7 @@ import bnnzoo as bz
 from bnnzoo.apps.benchmarking import (
     BenchmarkError,
     local_split,
+    merge_uci,
     openml_split,
     parse_splits,
     run_uci,
@@ -21,8 +22,11 @@ from bnnzoo.apps.benchmarking import (
 from bnnzoo.apps.benchmarking import uci as benchmark
 from bnnzoo.apps.benchmarking.uci import Score, read_scores, summarise
 from bnnzoo.apps.cli import app
+from bnnzoo.core import executors
 from bnnzoo.datasets import Split
+from bnnzoo.engine.shares import UnfinishedError
 from tests.apps.benchmarking.layout import write_rows, write_set
+from tests.helpers.executors import InProcess
 
 SHORT = {"map": bz.MAP(num_steps=60, polish_steps=20)}
 
@@ -63,7 +67,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         numbers = {"rmse": 1.0 + seed, "log_density": -1.0, "coverage": 0.9, "calibration": 0.0}
         return {**numbers, "seconds": 1.0}
 
-    monkeypatch.setattr(benchmark, "_in_worker", score)
+    monkeypatch.setattr(benchmark, "score_split", score)
     return ran
 
 
@@ -83,9 +87,49 @@ def test_what_is_done_is_kept_and_not_run_again(folder: Path, tmp_path: Path, qu
         assert gap.splits == "gap" and len(read_scores(out)) == 3
         run_uci(out, ["lines"], {"map": bz.MAP(num_steps=7)}, [0], data=folder, executor=executor)
     assert len(quick) == 5, "other settings are another run"
-    (mean, error), *_ = [found["rmse"] for key, found in summarise(read_scores(out)[:2]).items()]
+    (mean, error), *_ = [found["rmse"] for key, found in summarise(read_scores(out)[1:3]).items()]
     assert (mean, error) == (1.5, 0.5)
     assert not list(tmp_path.glob(".*.part"))
+
+
+def test_tasks_share_the_fits_and_go_on_after_a_failure(
+    folder: Path, tmp_path: Path, quick: list[tuple[Any, ...]]
+) -> None:
+    methods = {**SHORT, "ensemble": bz.DeepEnsemble(num_steps=5)}
+    shared, asked = tmp_path / "tasks", (["lines"], methods, (0, 1))
+    run_uci(shared, *asked, data=folder, executor=InProcess(), task=(1, 2))
+    with pytest.raises(
+        UnfinishedError,
+        match=r"Of 4 fits 2 are missing: lines by map, split 0; lines by ensemble, split 1\. Run task 0 of 2: it",
+    ):
+        merge_uci(shared, 2, *asked, data=folder)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run_uci(shared, ["lines"], methods, (0, 2), data=folder, executor=InProcess(), task=(0, 1))
+    assert quick[2:] == [("MAP", 60, 0), ("MAP", 60, 2), ("DeepEnsemble", 60, 2)], "what a task has is not run again"
+    run_uci(shared, *asked, data=folder, executor=InProcess(), task=(0, 2))
+    assert quick[5:] == [("DeepEnsemble", 60, 1)]
+    merged = merge_uci(shared, 2, *asked, data=folder)
+    one = run_uci(tmp_path / "one.json", *asked, data=folder, executor=InProcess())
+    assert merged == one and [(score.method, score.split) for score in one] == [
+        (method, split) for method in methods for split in (0, 1)
+    ]
+    assert (shared / "uci.json").read_text() == (tmp_path / "one.json").read_text()
+
+
+def test_the_last_task_of_the_command_prints_the_table(
+    folder: Path, tmp_path: Path, quick: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    options = ["--data", folder, "--sets", "lines", "--methods", "map", "--splits", "0-1", "--out", tmp_path / "tasks"]
+    first, last = (run(*options, "--task", task, "--of", 2) for task in range(2))
+    assert first.exit_code == last.exit_code == 0, first.output + last.output
+    assert "Task 0 of 2 is done. Of 2 fits 1 is missing: lines by map, split 1." in " ".join(first.stdout.split())
+    assert "standard splits" not in first.stdout and "lines, standard splits" in last.stdout
+    assert sorted(each.name for each in (tmp_path / "tasks").iterdir()) == [
+        "task-0-of-2.json",
+        "task-1-of-2.json",
+        "uci.json",
+    ]
 
 
 def test_an_executor_is_left_running(folder: Path, tmp_path: Path, quick: list[tuple[Any, ...]]) -> None:
@@ -127,7 +171,7 @@ def test_published_rows_are_shown_for_standard_splits_of_their_sets(
     tmp_path: Path, quick: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_set(tmp_path / "data", "yacht", 1, 0)
-    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
+    monkeypatch.setattr(executors, "ProcessPoolExecutor", lambda *_: ThreadPoolExecutor(1))
     result = run(
         "--data",
         tmp_path / "data",
@@ -161,6 +205,12 @@ def test_bad_ranges_of_splits(text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
+        (["--sets", "lines", "--task", "3", "--of", "3"], "--task 3 --of 3: tasks are numbered from 0 to 2."),
+        (["--sets", "lines", "--of", "3"], "--task and --of go together"),
+        (
+            ["--sets", "lines", "--splits", "0-2", "--task", "0", "--of", "30"],
+            "3 fits are fewer than 30 tasks: share them among 3 or fewer.",
+        ),
         (["--sets", "boats"], "has no set 'boats'; its sets are lines, more."),
         (["--sets", ","], "--sets is empty; write names of sets"),
         (["--sets", "lines", "--methods", "magic"], "There is no inference method 'magic'"),
