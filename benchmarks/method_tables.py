@@ -1,19 +1,15 @@
-"""Measurements behind small tables on the pages of methods: flows, widths of SWAG, limits of distances, active learning.
+"""Measurements behind small tables on the pages of methods: how near flows come to their targets, and widths of SWAG.
 
-Run: python -m benchmarks.method_tables flow|swag|limits|active
+Run: python -m benchmarks.method_tables flow|swag
 """
 
-import runpy
 import sys
 import warnings
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
 import bnnzoo as bz
@@ -22,8 +18,6 @@ from bnnzoo.testing import Target, banana, linear_gaussian, skewed
 
 NUM_DRAWS = 4000
 BATCHES, RATES = (1, 2, 5, 10), (None, 0.001, 0.002, 0.004, 0.01)
-COMPARISONS, ROWS = 200, 12
-DISTANCES = ("mean_difference", "log_sd_ratio", "wasserstein")
 
 type Row = dict[str, Any]
 
@@ -71,63 +65,7 @@ def swag() -> Row:
     return {name: {key: float(value) for key, value in row.items()} for name, row in found.items()}
 
 
-def autoregressive(
-    rng: np.random.Generator, x: NDArray[np.floating], chains: int, draws: int, rho: float
-) -> xr.DataTree:
-    """Return draws of f = x w with w ~ N(0, 1), whose chains are autoregressive."""
-    noise = rng.normal(size=(draws, chains, x.shape[1]))
-    weights = noise.copy()
-    for t in range(1, draws):
-        weights[t] = rho * weights[t - 1] + np.sqrt(1 - rho**2) * noise[t]
-    mean = (("chain", "draw", "obs_id"), weights.transpose(1, 0, 2) @ x.T)
-    return xr.DataTree.from_dict({"conditional": xr.Dataset({"mean": mean})})
-
-
-def limits() -> Row:
-    """Return how often equal posteriors lie below the limit and below twice the floor, and both over their 95% quantile."""
-    found: Row = {}
-    cases = product((1, 2, 4), ((400, 0.8), (44, 0.8), (400, 0.0)), (1, ROWS))
-    for seed, (chains, (effective, rho), directions) in enumerate(cases):
-        rng = np.random.default_rng(seed)
-        draws = round(effective / chains * (1 + rho) / (1 - rho))
-        pairs = []
-        for _ in range(COMPARISONS):
-            x = np.eye(ROWS) if directions == ROWS else rng.normal(size=(ROWS, 1))
-            one, other = (autoregressive(rng, x, chains, draws, rho) for _ in range(2))
-            pairs.append(bz.diagnostics.compare_posteriors({"one": one, "other": other}, reference="one"))
-        for name in DISTANCES:
-            distance, limit, floor = (
-                np.array([float(pair[key].mean()) for pair in pairs])
-                for key in (name, f"{name}_limit", f"{name}_floor")
-            )
-            needed = np.quantile(distance, 0.95)
-            kind = "together" if directions == 1 else "independently"
-            found[f"{kind}, {chains} chains, {effective} effective draws, rho {rho}, {name}"] = {
-                "below_limit": float((distance <= limit).mean()),
-                "below_twice_the_floor": float((distance <= 2 * floor).mean()),
-                "limit_over_needed": float(limit.mean() / needed),
-                "twice_the_floor_over_needed": float(2 * floor.mean() / needed),
-            }
-    return found
-
-
-def active() -> Row:
-    """Run the gallery's page, and return accuracies less those with random labels, by acquisition and number of labels."""
-    page = Path(__file__).parents[1] / "examples" / "uncertainty" / "plot_active_learning.py"
-    shown = runpy.run_path(str(page))
-    found: Row = {}
-    for name, accuracy in shown["results"].items():
-        gains = (accuracy - shown["results"]["random"])[:, 1:]
-        found[name] = {
-            "labels": shown["labels"][1:].tolist(),
-            "difference": gains.mean(0).tolist(),
-            "standard_error": (gains.std(0) / len(gains) ** 0.5).tolist(),
-            "runs_better": (gains > 0).sum(0).tolist(),
-        }
-    return found
-
-
-TABLES: dict[str, Callable[[], Row]] = {"flow": flow, "swag": swag, "limits": limits, "active": active}
+TABLES: dict[str, Callable[[], Row]] = {"flow": flow, "swag": swag}
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ methods = {
     "adversarial": bz.DeepEnsemble(4, **settings, adversarial=bz.inference.FGSM(0.01)),
 }
 posteriors = {name: bz.fit(model, method, x, labels, seed=0) for name, method in methods.items()}
+posteriors["other seed"] = bz.fit(model, methods["plain"], x, labels, seed=1)
 
 # %%
 # Maps of the class, of the expected entropy (what every member finds ambiguous) and of the mutual information (what they
@@ -53,7 +54,7 @@ for name, posterior in posteriors.items():
     loss = -np.log(probs[np.arange(len(labels)), labels]).mean()
     print(f"{name:12} on the training data: accuracy {(probs.argmax(1) == labels).mean():.3f}, loss {loss:.3f}")
 
-figure, axes = plt.subplots(2, 3, figsize=(10, 6.4), sharex=True, sharey=True, layout="constrained")
+figure, axes = plt.subplots(3, 3, figsize=(10, 9.6), sharex=True, sharey=True, layout="constrained")
 maps = {}
 for row, (name, posterior) in zip(axes, posteriors.items(), strict=True):
     tree = bz.predict(posterior, grid)
@@ -94,9 +95,7 @@ for name, found in maps.items():
 # %%
 # What does adversarial training change? First, accuracy on fresh points as they are, and moved by 0.02 and by 0.1 of the range of
 # each input to where the ensemble gives their class a lower probability. Second, the share of the map whose class differs from
-# the plain ensemble's. Both are shown for another plain ensemble, too, which differs by its seed only.
-
-posteriors["other seed"] = bz.fit(model, methods["plain"], x, labels, seed=1)
+# the plain ensemble's. Another plain ensemble, which differs by its seed only, shows how much of a difference is chance.
 
 
 def class_probs(name: str, points: np.ndarray) -> np.ndarray:
