@@ -2,9 +2,12 @@
 
 The posterior of Neal's network regression has several modes, between which chains do not move, so that Monte Carlo errors are
 those of a jackknife over chains: they include how many chains found which mode. For the plane of Foong et al. the function
-along the diagonal is compared, with the reference posterior that the card ships.
+along the diagonal is compared, with the reference posterior that the card ships; ``foong_chains`` says how far single chains of
+some lengths are from it.
 
-Run: BNNZOO_DATA=... python -m benchmarks.documented neal [chains] [temperatures]     (or foong, which samples nothing)
+Run: BNNZOO_DATA=... python -m benchmarks.documented neal [chains] [temperatures]
+     BNNZOO_DATA=... python -m benchmarks.documented foong                      (which samples nothing)
+     BNNZOO_DATA=... python -m benchmarks.documented foong_chains [chains]
 """
 
 import sys
@@ -85,19 +88,68 @@ def neal(chains: int = 8, temperatures: int = 0) -> None:
     _table("documented_neal_tempered" if temperatures else "documented_neal", DOCUMENTED, found, errors, settings)
 
 
-def foong() -> None:
-    """Print and write the function in the gap and at the clusters: published, and of the reference posterior."""
+def places() -> tuple[xr.Dataset, NDArray[np.integer], NDArray[np.floating], dict[str, NDArray[np.floating]]]:
+    """Return the reference's summary, its rows nearest to ``DIAGONAL``, their inputs, and the published moments there."""
     with np.load(data_folder(PLANE.name, "foong2d/hmc_1HL.npz")) as arrays:
         along = arrays["xlambdas"][:, 0]
         moments = {"mean": arrays["pred_mean_slice"].ravel(), "sd": np.sqrt(arrays["pred_var_slice"]).ravel()}
     tree = bz.zoo.reference(PLANE.name)
-    here, rows = tree["summary"].to_dataset(), tree["predictions_constant_data"]["x"][:, 0].to_numpy()
+    x = tree["predictions_constant_data"]["x"].to_numpy()
+    rows = np.array([np.argmin(np.abs(x[:, 0] - place)) for place in DIAGONAL])
+    published = {moment: np.interp(x[rows, 0], along, values) for moment, values in moments.items()}
+    return tree["summary"].to_dataset(), rows, x[rows], published
+
+
+def foong() -> None:
+    """Print and write the function in the gap and at the clusters: published, and of the reference posterior."""
+    here, rows, _, published = places()
     documented, found, errors = {}, {}, {}
-    for moment, place in product(moments, DIAGONAL):
-        row, name = int(np.argmin(np.abs(rows - place))), f"{moment} at {place:g}"
-        documented[name] = (float(np.interp(rows[row], along, moments[moment])), None)
-        found[name], errors[name] = float(here[moment][row]), float(here[f"mcse_{moment}"][row])
-    _table("documented_foong", documented, found, errors, {"draws": int(tree.attrs["num_draws"])})
+    for moment, (number, place) in product(published, enumerate(DIAGONAL)):
+        name = f"{moment} at {place:g}"
+        documented[name] = (float(published[moment][number]), None)
+        found[name], errors[name] = (float(here[each][rows[number]]) for each in (moment, f"mcse_{moment}"))
+    _table(
+        "documented_foong", documented, found, errors, {"draws": int(bz.zoo.reference(PLANE.name).attrs["num_draws"])}
+    )
+
+
+def foong_chains(chains: int = 16) -> None:
+    """Print and write how far the means of single chains are from the reference, in its sds, next to the published ones.
+
+    A trajectory of length 0.2 is a tenth of the length that the chains of `HMC` learn or have by default, or less.
+    """
+    here, rows, x, published = places()
+    mean, sd = (here[moment].to_numpy()[rows].astype(float) for moment in ("mean", "sd"))
+    found = {"published": {"distance": np.abs((published["mean"] - mean) / sd), "log_sd": np.log(published["sd"] / sd)}}
+    lengths: dict[str, Any] = {"num_chains": chains, "num_warmup": 1000, "num_draws": 1000}
+    methods = {
+        "NUTS": bz.NUTS(**lengths),
+        "HMC": bz.HMC(**lengths),
+        "HMC, short": bz.HMC(**lengths, trajectory_length=0.2),
+    }
+    costs: dict[str, Any] = {}
+    data = PLANE.data().train
+    for name, method in methods.items():
+        began = processor_seconds()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bz.FitWarning)  # how far chains are apart is what is asked
+            posterior = bz.fit(PLANE.model(), method, data["x"], data["y"], progress=False)
+        drawn = (
+            bz.predict(posterior, x, num_draws=None)["conditional"]["mean"].transpose("chain", "draw", ...).to_numpy()
+        )
+        drawn = drawn.reshape(chains, -1, len(rows))
+        apart, logs = (drawn.mean(1) - mean) / sd, np.log(drawn.std(1) / sd)
+        found[name] = {"distance": (apart**2).mean(0) ** 0.5, "log_sd": (logs**2).mean(0) ** 0.5}
+        costs[name] = {
+            "largest_distance": np.abs(apart).max(0).tolist(),
+            "gradients_of_a_chain": posterior.info.num_gradients / chains,
+            "seconds": processor_seconds() - began,
+        }
+    print("| | " + " | ".join(f"{place:g}" for place in DIAGONAL) + " |\n" + "|---" * (len(DIAGONAL) + 1) + "|")
+    for name, row in found.items():
+        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in row["distance"]) + " |")
+    shown = {name: {key: value.tolist() for key, value in row.items()} for name, row in found.items()}
+    write("documented_foong_chains", {**lengths, "places": DIAGONAL, "root_mean_squares": shown, "costs": costs})
 
 
 def _table(
@@ -115,4 +167,4 @@ def _table(
 
 
 if __name__ == "__main__":
-    {"neal": neal, "foong": foong}[sys.argv[1]](*map(int, sys.argv[2:]))
+    {"neal": neal, "foong": foong, "foong_chains": foong_chains}[sys.argv[1]](*map(int, sys.argv[2:]))

@@ -6,6 +6,7 @@ a test part. A log density is that of the mixture of all draws, not of one fitte
 does not matter. Splits run in as many processes as there are cores, or as given; a run that was stopped goes on where it was.
 
 Run: python -m benchmarks.uci DATA [sets] [methods] [splits] [processes]    (for example data/uci concrete,yacht SGHMC 10 4)
+     python -m benchmarks.uci least_squares DATA GAP_DATA                   (the linear regression of the tables)
 """
 
 import json
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 import bnnzoo as bz
 from benchmarks.pairs import RESULTS, write
+from bnnzoo.apps.benchmarking.published import PUBLISHED
 
 UNITS, SETS = 50, ("concrete", "energy", "yacht")
 
@@ -46,15 +48,6 @@ CANDIDATES: dict[str, list[Candidate]] = {
     "NUTS": [(bz.NUTS(num_chains=4, num_warmup=300, num_draws=200), 1.0)],
 }
 """The settings among which each split of a method chooses."""
-
-PUBLISHED: dict[str, dict[str, tuple[float | None, float]]] = {
-    "least squares": {"concrete": (10.314, -3.755), "energy": (3.056, -2.543), "yacht": (8.970, -3.626)},
-    "MC dropout, 2016": {"concrete": (5.23, -3.04), "energy": (1.66, -1.99), "yacht": (1.11, -1.55)},
-    "MC dropout, 2018": {"concrete": (4.83, -2.937), "energy": (0.539, -1.212), "yacht": (0.666, -1.250)},
-    "deep ensemble, 2017": {"concrete": (None, -3.06), "energy": (None, -1.38), "yacht": (None, -1.18)},
-}
-"""RMSE and log density: of a linear regression on the same splits; Gal and Ghahramani (2016); Mukhoti, Stenetorp and Gal (2018);
-Lakshminarayanan, Pritzel and Blundell (2017)."""
 
 type Array = NDArray[np.floating]
 
@@ -124,6 +117,23 @@ def main(
             print(name, method, {key: f"{m:.3f} +- {e:.3f}" for key, (m, e) in summary(rows).items()}, flush=True)
 
 
+def least_squares(data: str, gap_data: str) -> None:
+    """Score a linear regression with Gaussian noise on ten standard splits of all sets, and on the gap splits of concrete."""
+    rows: list[dict[str, Any]] = []
+    parts: list[tuple[str, int, Path | None]] = [(name, split, None) for name, split in product(SETS, range(10))]
+    parts += [("concrete", split, Path(gap_data) / "concrete") for split in range(8)]
+    for name, split, gaps in parts:
+        part = bz.datasets.uci_split(Path(data) / name, split, gaps)
+        train, test = (np.column_stack([np.ones(len(x)), x]) for x in (part.x_train, part.x_test))
+        weights = np.linalg.lstsq(train, part.y_train, rcond=None)[0]
+        variance = np.mean((part.y_train - train @ weights) ** 2)
+        square = np.mean((part.y_test - test @ weights) ** 2)
+        log_density = -0.5 * (np.log(2 * np.pi * variance) + square / variance)
+        found = {"rmse": float(np.sqrt(square)), "log_density": float(log_density)}
+        rows.append({"set": f"{name}, gaps" if gaps else name, "method": "least squares", "split": split, **found})
+    write("uci_least_squares", {"scores": rows, "published": PUBLISHED})
+
+
 def measured(name: str, method: str) -> list[dict[str, Any]]:
     """Return the splits that an earlier run wrote with the same candidates: this one goes on after them."""
     path = RESULTS / f"uci_{name}_{method}.json"
@@ -151,4 +161,7 @@ def _one_thread() -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "least_squares":
+        least_squares(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])
