@@ -127,9 +127,7 @@ def _is_that_of(padding: Padding, density: LogDensity, rows: Tensor, points: Ten
     tolerance = torch.finfo(density.dtype).eps ** 0.75
     try:
         with torch.no_grad():
-            return all(
-                torch.allclose(*(each.log_joint(point, *each.data) for each in (part, padded)), tolerance, tolerance)
-                for point in points
-            )
+            pairs = ([each.log_joint(point, *each.data) for each in (part, padded)] for point in points)
+            return all(torch.allclose(own, filled, tolerance, tolerance) for own, filled in pairs)
     except Exception:  # of a model that cannot be run on such rows: a fit to them says so
         return False
