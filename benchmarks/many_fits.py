@@ -4,12 +4,13 @@ python -m benchmarks.many_fits [simulations of a calibration] ["CASE;CASE"]
 
 Cases that are not named keep their place in the record. Besides the calibrations there are "reloo", each row of the diabetes data
 left out; "folds", ten folds of a network beside one fit; "memory", the resident memory after one fit and after as many as there
-are simulations; and calibrations of two networks.
+are simulations; "futures", pasts of a series by one program and by one for each length; and calibrations of two networks.
 """
 
 import json
 import os
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from benchmarks.pairs import RESULTS, write
+from benchmarks.pairs import RESULTS, in_process, write
 from bnnzoo.core.model.density import build_density
 from bnnzoo.validation.simulations import Simulation, places_of_outcomes, ranks_of
 
@@ -137,6 +138,18 @@ def rows_left_out(number: int) -> dict[str, Any]:
     return {"refits": len(x), "processor": time.process_time() - began}
 
 
+def futures_left_out(number: int) -> dict[str, Any]:
+    """Return the seconds of processor time of 40 pasts of a series, by one program and by one for each length; empty caches."""
+    found: dict[str, Any] = {"pasts": 40, "rounds": 1}
+    for method in ("NUTS", "Laplace", "MeanFieldVI"):
+        found[method] = {}
+        for way in ("padded", "by_length"):
+            with tempfile.TemporaryDirectory() as folder:
+                run = in_process("benchmarks.futures", method, way, XDG_CACHE_HOME=folder)
+            found[method][way] = run["processor"]
+    return found
+
+
 def folds_of_network(number: int) -> dict[str, Any]:
     """Return the seconds of ten folds of a network of 502 parameters by mean-field VI, and of one fit: medians, in turn."""
     torch.manual_seed(0)
@@ -184,6 +197,7 @@ def memory(number: int) -> dict[str, Any]:
 OTHERS: dict[str, Callable[[int], dict[str, Any]]] = {
     "reloo": rows_left_out,
     "folds": folds_of_network,
+    "futures": futures_left_out,
     "memory": memory,
     **{name: partial(network_calibration, name) for name in NETWORKS},
 }

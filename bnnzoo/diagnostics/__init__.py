@@ -1,6 +1,7 @@
 """Convergence diagnostics in function space, comparison of posteriors, and importance weights of approximations."""
 
 from bnnzoo.diagnostics.compare_posteriors import PosteriorDistances, compare_posteriors
+from bnnzoo.diagnostics.compare_scores import compare_scores
 from bnnzoo.diagnostics.convergence import convergence
 from bnnzoo.diagnostics.elbo import elbo
 from bnnzoo.diagnostics.function_space import function_space, function_values
@@ -21,6 +22,7 @@ __all__ = [
     "Verdicts",
     "canonical_weights",
     "compare_posteriors",
+    "compare_scores",
     "convergence",
     "elbo",
     "function_modes",

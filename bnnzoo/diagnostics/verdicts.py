@@ -15,7 +15,7 @@ from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
 from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
 from bnnzoo.trees import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
-from bnnzoo.trees.power import power_in_words
+from bnnzoo.trees.power import PairedComparison
 
 __all__ = ["MIN_GAP", "verdicts"]
 
@@ -321,13 +321,11 @@ def _score(name: str, tree: xr.DataTree, reference: str, base: xr.DataTree) -> s
     gaps = own - other
     if len(gaps) < 2:
         return ""
-    gap, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-    numbers = f"{gap:+.3f}, standard error {error:.3f}"
-    if not abs(gap) > max(2 * error, MIN_GAP):
-        power = power_in_words(gap, error, len(gaps), MIN_GAP)
-        return f"It makes no clear difference to the log density of observations ({numbers}; {power})."
-    higher = "higher" if gap > 0 else "lower"
-    return f"The log density of observations is {higher} than under {reference} ({numbers}, {len(gaps)} observations)."
+    found = PairedComparison.of_rows(gaps)
+    if not found.is_clear(MIN_GAP):
+        return f"It makes no clear difference to the log density of observations ({found.weighed(MIN_GAP)})."
+    higher = "higher" if found.difference > 0 else "lower"
+    return f"The log density of observations is {higher} than under {reference} ({found.weighed(MIN_GAP)})."
 
 
 def _decision(own: Margins, base: Margins, shared: list[str], reference: str) -> str:

@@ -174,7 +174,8 @@ def leave_future_out(
     .. math:: \mathrm{elpd} = \sum_{t} \log p(y_{t}, \ldots, y_{t + h - 1} \mid y_{1}, \ldots, y_{t - 1})
 
     Rows are taken as ordered in time, and as independent given the parameters and the inputs: the past enters through inputs,
-    such as lagged values.
+    such as lagged values. One program fits all pasts of a small model, by a method that learns of the data through the log
+    density alone: shorter pasts are padded by rows of weight zero, which changes a fit by rounding only.
 
     Parameters
     ----------

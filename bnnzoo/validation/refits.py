@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,18 @@ import torch
 import xarray as xr
 from arviz_stats.loo.wrapper import SamplingWrapper
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
 from bnnzoo.inference.many import ManyFits, in_blocks
 from bnnzoo.predictive import predict
 from bnnzoo.trees import SAMPLE_DIMS
+from bnnzoo.validation.padding import Padding, padding_that_pays
 
 __all__ = ["Refit", "Refits", "by_row", "fits_like", "held_out_log_likelihood"]
 
@@ -50,16 +51,16 @@ class Refit:
     seed: int
     num_draws: int | None = None
 
-    def kept(self, density: LogDensity) -> Data:
-        """Return the arguments of the model without the rows."""
+    def kept(self, density: LogDensity) -> Tensor:
+        """Return the numbers of the other rows."""
         kept = torch.ones(density.num_data, dtype=torch.bool)
         kept[torch.from_numpy(self.left_out)] = False
-        return select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data)
+        return kept.nonzero()[:, 0].to(density.device)
 
-    def judged(self, posterior: Posterior, density: LogDensity) -> xr.DataArray:
+    def judged(self, posterior: Posterior, density: LogDensity, padding: Padding | None) -> xr.DataArray:
         """Return the log likelihood ``[chain, draw, obs_id]`` of the rows."""
-        rows = torch.from_numpy(self.left_out)
-        data = select(density.data, rows.to(density.device), density.num_data)
+        rows = torch.from_numpy(self.left_out).to(density.device)
+        data = select(density.data, rows, density.num_data) if padding is None else padding.judged(density, rows)
         tree = predict(posterior, *data, num_draws=self.num_draws, keep=(OF_ROWS,))
         return by_row(tree[OF_ROWS].to_dataset()).assign_coords(obs_id=self.left_out)
 
@@ -69,11 +70,20 @@ def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
 
     What counts is how a method predicts: that it is an approximation has been said of the fit to all rows.
     """
-    fits = fits_like(density, refits[0].method, len(refits), judged=False)
+    method, kept = refits[0].method, [each.kept(density) for each in refits]
+    padding = padding_that_pays(density, method, kept)
+    fitted = density if padding is None else replace(density, model=padding.model)
+    fits = fits_like(fitted, method, len(refits), judged=False)
     found: list[xr.DataArray] = []
-    for block in in_blocks(refits):
-        posteriors = fits([each.kept(density) for each in block], [each.seed for each in block])
-        found += [each.judged(posterior, density) for each, posterior in zip(block, posteriors, strict=True)]
+    for block in in_blocks(zip(refits, kept, strict=True)):
+        parts = [
+            select(density.data, rows, density.num_data) if padding is None else padding.fitted(density, rows)
+            for _, rows in block
+        ]
+        posteriors = fits(parts, [each.seed for each, _ in block])
+        found += [
+            each.judged(posterior, density, padding) for (each, _), posterior in zip(block, posteriors, strict=True)
+        ]
     return found
 
 

@@ -162,7 +162,7 @@ def test_scores_and_decisions_are_weighed() -> None:
 
     found = verdicts({"a": tree(1.0, -0.5), "b": tree(3.0, -0.7), "c": tree(1.0, -0.5)}, "a")
     assert "its predictions" in str(found["b"]).lower()
-    assert "The log density of observations is lower than under a (-0.200, standard error 0.000, 40" in found["b"].score
+    assert "The log density of observations is lower than under a (-0.200, standard error 0.000; 40" in found["b"].score
     assert found["b"].decision == "The most probable class is a's in every row."
     assert re.fullmatch(
         r"It makes no clear difference to the log density of observations \([+-]0\.\d{3}, standard error 0\.\d{3}; "

@@ -23,11 +23,13 @@ from bnnzoo.inference import fit
 from bnnzoo.inference.config import config_of
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
+from bnnzoo.trees.power import PairedComparison
 
 __all__ = [
     "MEASURES",
     "WHOLE",
     "Score",
+    "differences",
     "merge_uci",
     "read_scores",
     "run_uci",
@@ -66,6 +68,8 @@ class Score:
         Miscalibration area, dimensionless.
     seconds : float
         Wall time of the fit and the prediction.
+    overlap : float, optional
+        Test rows over training rows; None in files of earlier releases, where it is taken to be 1/9, and 1/2 for gap splits.
     """
 
     set: str
@@ -78,6 +82,7 @@ class Score:
     coverage: float
     calibration: float
     seconds: float
+    overlap: float | None = None
 
 
 def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, float]:
@@ -111,6 +116,7 @@ def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, float]
         "coverage": float(coverage_curve(tree, levels=[LEVEL])["coverage"][0]),
         "calibration": float(miscalibration_area(tree)),
         "seconds": time.perf_counter() - start,
+        "overlap": len(part.y_test) / len(part.y_train),
     }
 
 
@@ -227,6 +233,40 @@ def summarise(scores: Iterable[Score]) -> dict[tuple[str, str, str], dict[str, t
     for score in scores:
         groups.setdefault((score.set, score.splits, score.method), []).append(score)
     return {key: {name: _mean(group, name) for name in MEASURES} for key, group in groups.items()}
+
+
+def differences(scores: Iterable[Score]) -> dict[tuple[str, str, str], PairedComparison]:
+    """Return how the log density of each method differs from that of the first one, on the splits that both have been scored on.
+
+    Standard errors allow for the overlap of the training parts (Nadeau and Bengio 2003), which those of :func:`summarise` and of
+    published tables do not.
+
+    Parameters
+    ----------
+    scores : iterable of Score
+
+    Returns
+    -------
+    dict
+        By set, kind of splits and method, without the first one of each set.
+    """
+    found: dict[tuple[str, str], dict[str, dict[int, Score]]] = {}
+    for score in scores:
+        found.setdefault((score.set, score.splits), {}).setdefault(score.method, {})[score.split] = score
+    compared = {}
+    for (name, kind), by_method in found.items():
+        reference, *others = by_method
+        for method in others:
+            base, own = by_method[reference], by_method[method]
+            if shared := [split for split in own if split in base]:
+                gaps = [own[split].log_density - base[split].log_density for split in shared]
+                overlap = np.mean([_overlap(own[split]) for split in shared])
+                compared[name, kind, method] = PairedComparison.of_splits(gaps, float(overlap))
+    return compared
+
+
+def _overlap(score: Score) -> float:
+    return score.overlap or (1 / 2 if score.splits == "gap" else 1 / 9)
 
 
 def read_scores(path: Path) -> list[Score]:

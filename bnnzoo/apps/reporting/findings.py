@@ -9,11 +9,9 @@ from bnnzoo.apps.reporting.choices import LIKELIHOODS, MAX_SKEWNESS
 from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.repeats import repeat_findings
 from bnnzoo.apps.reporting.results import Fitted, Results, TreeResults, can_be_split, paired_difference
-from bnnzoo.apps.reporting.scores import log_density
 from bnnzoo.apps.reporting.verdicts import warning
 from bnnzoo.apps.tables import Table
 from bnnzoo.diagnostics.verdicts import MIN_GAP
-from bnnzoo.trees.power import power_in_words
 
 __all__ = ["differences", "findings", "missing"]
 
@@ -56,28 +54,20 @@ def differences(results: Results) -> list[str]:
     sentences = []
     first, *others = results.fitted
     for fitted in others:
-        gap, error = paired_difference(fitted, first)
-        if isnan(gap):
+        found = paired_difference(fitted, first)
+        if isnan(found.difference):
             continue
-        is_clear = abs(gap) >= max(2 * error, MIN_GAP)
-        verdict = "no clear difference" if not is_clear else ("better" if gap > 0 else "worse")
         sentences.append(
-            f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
-            f"({_weighed(gap, error, _num_rows(fitted))})."
+            f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: "
+            f"{found.verdict(MIN_GAP)} ({found.weighed(MIN_GAP)})."
         )
     for fitted in results.fitted:
         gaps = {baseline.name: paired_difference(fitted, baseline) for baseline in results.baselines}
-        rivals = [name for name, (gap, error) in gaps.items() if gap <= 2 * error or isnan(error)]
+        rivals = [name for name, gap in gaps.items() if not gap.difference > gap.clear_from]
         if rivals:
-            described = " and ".join(f"{name} ({_weighed(*gaps[name], _num_rows(fitted))})" for name in rivals)
+            described = " and ".join(f"{name} ({gaps[name].weighed(MIN_GAP)})" for name in rivals)
             sentences.append(f"{fitted.name} is not clearly better than {described}.")
     return sentences
-
-
-def _weighed(gap: float, error: float, num_rows: int) -> str:
-    """Return a difference with its standard error, and what so many rows show."""
-    power = "" if isnan(error) else f"; {power_in_words(gap, error, num_rows, MIN_GAP)}"
-    return f"{gap:+.3f}, standard error {error:.3f}{power}"
 
 
 def _skewed_target(table: Table) -> list[str]:
@@ -90,10 +80,6 @@ def _skewed_target(table: Table) -> list[str]:
         f"not: intervals may reach below zero. Choose --likelihood gamma or log_normal instead, or predict the logarithm of "
         f"{table.target}."
     ]
-
-
-def _num_rows(fitted: Fitted) -> int:
-    return len(log_density(fitted.test))
 
 
 def missing(results: TreeResults) -> tuple[str, ...]:

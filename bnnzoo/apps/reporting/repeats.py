@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bnnzoo.apps.reporting.results import Baseline, Fitted
 from bnnzoo.apps.reporting.scores import Score
 from bnnzoo.apps.tables import Table
 from bnnzoo.documents.page import Grid
-from bnnzoo.trees.power import detectable_difference
+from bnnzoo.trees.power import PairedComparison, corrected_error
 
-__all__ = ["Repeat", "corrected_error", "repeat_findings", "repeat_grid", "repeats_frame"]
+__all__ = ["Repeat", "repeat_findings", "repeat_grid", "repeats_frame"]
 
 LOG_DENSITY = "log density"
 
@@ -36,38 +36,15 @@ class Repeat:
     num_test: int
     scores: Mapping[str, Mapping[str, float]]
 
+    @property
+    def overlap(self) -> float:
+        """Held-out over training rows, by which splits of the same rows depend on one another."""
+        return self.num_test / self.num_train
+
     @classmethod
     def of(cls, seed: int, table: Table, everyone: Sequence[Fitted | Baseline]) -> "Repeat":
         """Return the scores of methods and simple models on one split."""
         return cls(seed, len(table.y_train), len(table.y_test), {one.name: one.scores for one in everyone})
-
-
-def corrected_error(values: ArrayLike, num_train: int, num_test: int) -> float:
-    r"""Return the standard error of the mean over random splits of the same rows.
-
-    .. math:: \sqrt{\left(\frac{1}{J} + \frac{n_{test}}{n_{train}}\right) s^2}
-
-    with the variance :math:`s^2` over J splits. The training parts overlap, so that splits are not independent; the usual
-    standard error :math:`s / \sqrt{J}` is too small.
-
-    Parameters
-    ----------
-    values : array_like [J]
-    num_train, num_test : int
-
-    References
-    ----------
-    Nadeau and Bengio (2003), Inference for the generalization error, Machine Learning 52.
-
-    Examples
-    --------
-    >>> round(corrected_error([1.0, 2.0, 3.0], num_train=80, num_test=20), 4)
-    0.7638
-    """
-    found = np.asarray(values, dtype=float)
-    if len(found) < 2:
-        return float("nan")
-    return float(np.sqrt((1 / len(found) + num_test / num_train) * found.var(ddof=1)))
 
 
 def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[Score]) -> Grid:
@@ -84,7 +61,7 @@ def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[Score]) -> Grid:
         (
             name,
             *(_shown(_values(repeats, name, score.label), repeats) for score in scores),
-            ("reference" if name == next(iter(repeats[0].scores)) else _shown(_gaps(repeats, name), repeats, "+")),
+            ("reference" if name == names[0] else _with_power(repeats, name)),
         )
         for name in names
     ]
@@ -92,6 +69,7 @@ def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[Score]) -> Grid:
     note = (
         f"Mean ± standard error over {len(repeats)} random splits (seeds {seeds}) of {repeats[0].num_train} training and "
         f"{repeats[0].num_test} held-out rows. Training parts overlap; standard errors allow for it (Nadeau and Bengio 2003). "
+        "In brackets stands the smallest difference that so many splits show in 80% of comparisons. "
         "Everything else on this page is of the first split."
     )
     return Grid("Repeated splits", note, columns, tuple(rows))
@@ -104,14 +82,11 @@ def repeat_findings(repeats: Sequence[Repeat]) -> list[str]:
     first, *others = repeats[0].scores
     sentences = []
     for name in others:
-        gaps = _gaps(repeats, name)
-        gap, error = float(gaps.mean()), corrected_error(gaps, repeats[0].num_train, repeats[0].num_test)
-        if np.isnan(gap):
+        found = _compared(repeats, name)
+        if np.isnan(found.difference):
             continue
-        verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
         sentences.append(
-            f"{name} compared with {first} in log density over {len(repeats)} splits: {verdict} ({gap:+.3f}, standard error "
-            f"{error:.3f}; differences from {detectable_difference(error):.2g} on would show)."
+            f"{name} compared with {first} in log density over {len(repeats)} splits: {found.verdict()} ({found.weighed()})."
         )
     return sentences
 
@@ -133,7 +108,7 @@ def _values(repeats: Sequence[Repeat], name: str, label: str) -> NDArray[np.floa
 
 def _shown(values: NDArray[np.floating], repeats: Sequence[Repeat], sign: str = "") -> str:
     mean = float(values.mean())
-    error = corrected_error(values, repeats[0].num_train, repeats[0].num_test)
+    error = corrected_error(values, repeats[0].overlap)
     if np.isnan(mean):
         return "–"
     decimals = min(12, max(0, 1 - int(np.floor(np.log10(error))))) if error > 0 else 3
@@ -142,3 +117,12 @@ def _shown(values: NDArray[np.floating], repeats: Sequence[Repeat], sign: str = 
 
 def _gaps(repeats: Sequence[Repeat], name: str) -> NDArray[np.floating]:
     return _values(repeats, name, LOG_DENSITY) - _values(repeats, next(iter(repeats[0].scores)), LOG_DENSITY)
+
+
+def _compared(repeats: Sequence[Repeat], name: str) -> PairedComparison:
+    return PairedComparison.of_splits(_gaps(repeats, name), repeats[0].overlap)
+
+
+def _with_power(repeats: Sequence[Repeat], name: str) -> str:
+    shown, least = _shown(_gaps(repeats, name), repeats, "+"), _compared(repeats, name).detectable
+    return shown if np.isnan(least) else f"{shown} ({least:.2g})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bnnzoo.apps.reporting.scores import Score, log_density
 from bnnzoo.diagnostics.verdict import Verdict
 from bnnzoo.trees import shannon_entropy
+from bnnzoo.trees.power import PairedComparison
 from bnnzoo.uncertainty import decompose
 
 __all__ = [
@@ -200,9 +201,8 @@ def split(tree: xr.DataTree) -> Parts:
     return Parts(parts["aleatoric"].to_numpy(), parts["epistemic"].to_numpy())
 
 
-def paired_difference(fitted: Fitted | Baseline, reference: Fitted | Baseline) -> tuple[float, float]:
-    """Return the mean difference of two log densities of the same rows, and its standard error; NaN where one is missing."""
+def paired_difference(fitted: Fitted | Baseline, reference: Fitted | Baseline) -> PairedComparison:
+    """Return the mean difference of two log densities of the same rows, with its power; NaN where one is missing."""
     if any(isnan(one.scores["log density"]) for one in (fitted, reference)):
-        return float("nan"), float("nan")
-    gaps = log_density(fitted.test) - log_density(reference.test)
-    return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
+        return PairedComparison(nan, nan, 0)
+    return PairedComparison.of_rows(log_density(fitted.test) - log_density(reference.test))

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Mapping
-from math import isnan
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import elbo, loo
 from bnnzoo.documents.page import Cell, Grid
-from bnnzoo.trees.power import detectable_difference, probability_worse
+from bnnzoo.trees.power import PairedComparison
 
 __all__ = [
     "approximation_grid",
@@ -57,7 +57,8 @@ def _every_column(results: Results) -> list[tuple[str, str, bool]]:
         (
             f"log density vs {reference}",
             f"Difference of the mean log density from that of {reference}, with its standard error over observations; in "
-            "brackets, the smallest difference that so many observations show in 80% of comparisons.",
+            "brackets, the smallest difference that so many observations show in 80% of comparisons, and how many observations "
+            "it takes for one of the size found.",
             False,
         ),
         (
@@ -94,8 +95,9 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
         if one is results.fitted[0]:
             cell = Cell("reference")
         else:
-            gap, error = paired_difference(one, results.fitted[0])
-            cell = Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f} ({detectable_difference(error):.3f})")
+            found = paired_difference(one, results.fitted[0])
+            numbers = f"{found.difference:+.3f} ± {found.standard_error:.3f} ({found.detectable:.3f}; {_needed(found)})"
+            cell = Cell("–" if isnan(found.difference) else numbers)
         cells.append(cell)
         if isinstance(one, Baseline):
             cells += [Cell("–")] * 5
@@ -311,18 +313,19 @@ def loo_grid(results: Results) -> Grid | None:
     rows: list[tuple[str | Cell, ...]] = []
     for name, result in sorted(found.items(), key=lambda each: each[0] not in reliable):
         if isinstance(result, str):
-            rows.append((name, *["–"] * 5, result))
+            rows.append((name, *["–"] * 6, result))
             continue
-        gap = _loo_gap(usable[best], result) if best and name in reliable else ("unreliable", "–")
+        gap = _loo_gap(usable[best], result) if best and name in reliable else ("unreliable", "–", "–")
         bad = f"{unreliable[name]} of {result.pareto_k.size}"
         cells = (f"{result.elpd:.1f}", f"{result.se:.1f}", f"{result.p:.1f}") if name in reliable else ("–",) * 3
-        rows.append((name, *cells, *(("best", "–") if name == best else gap), bad))
+        rows.append((name, *cells, *(("best", "–", "–") if name == best else gap), bad))
     note = (
         "Expected log predictive density of the training data, each observation predicted without itself (PSIS-LOO), as by "
         f"bnnzoo.diagnostics.loo. Where Pareto k is above {GOOD_K} for more than a few observations, the estimate is unreliable "
         "and not shown: look at held-out scores, or use bnnzoo.validation.kfold. Differences are shown with their standard error "
-        "and, in brackets, the smallest one that so many observations show in 80% of comparisons. The probability of being "
-        "worse is that of a normal distribution of this mean and error, too sure of itself below 100 observations."
+        "and, in brackets, the smallest one that so many observations show in 80% of comparisons; the observations needed show "
+        "one of the size found. The probability of being worse is that of a normal distribution of this mean and error, too sure "
+        "of itself below 100 observations."
     )
     columns = (
         "method",
@@ -330,19 +333,25 @@ def loo_grid(results: Results) -> Grid | None:
         "standard error",
         "effective parameters",
         "difference from the best",
+        "observations needed",
         "probability of being worse",
         f"k above {GOOD_K}",
     )
     return Grid("Leave-one-out cross-validation", note, columns, tuple(rows))
 
 
-def _loo_gap(best: ELPDData, other: ELPDData) -> tuple[str, str]:
-    """Return the difference of two sums over the same observations, with what so many show, and how probably it is below zero."""
-    gaps = (other.elpd_i - best.elpd_i).to_numpy().ravel()
-    error = np.sqrt(len(gaps)) * gaps.std()
-    worse = probability_worse(float(gaps.sum()), error)
+def _needed(found: PairedComparison) -> str:
+    """Return how many observations or splits show a difference of the size found, to two digits."""
+    return f"{float(f'{found.num_needed:.2g}'):,.0f}" if isfinite(found.num_needed) else NO
+
+
+def _loo_gap(best: ELPDData, other: ELPDData) -> tuple[str, str, str]:
+    """Return the difference of two sums over the same observations, how many show it, and how probably it is below zero."""
+    found = PairedComparison.of_rows((other.elpd_i - best.elpd_i).to_numpy())
+    gap, error, least = (found.num_rows * each for each in (found.difference, found.standard_error, found.detectable))
+    worse = found.probability_worse
     told = "–" if isnan(worse) else f"{min(max(worse, 0.01), 0.99):.2f}"
-    return f"{gaps.sum():+.1f} ± {error:.1f} ({detectable_difference(error):.1f})", told
+    return f"{gap:+.1f} ± {error:.1f} ({least:.1f})", _needed(found), told
 
 
 def _loo(fitted: Fitted) -> ELPDData | str:

@@ -1,11 +1,14 @@
 """The UCI benchmark on a small folder in its layout: scores, what is run again, and refusals."""
 
+import re
 from concurrent.futures import Executor, ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import bnnzoo as bz
@@ -20,7 +23,8 @@ from bnnzoo.apps.benchmarking import (
     sources,
 )
 from bnnzoo.apps.benchmarking import uci as benchmark
-from bnnzoo.apps.benchmarking.uci import Score, read_scores, summarise
+from bnnzoo.apps.benchmarking.uci import Score, differences, read_scores, summarise
+from bnnzoo.apps.benchmarking.uci_command import _grid
 from bnnzoo.apps.cli import app
 from bnnzoo.core import executors
 from bnnzoo.datasets import Split
@@ -143,6 +147,39 @@ def test_a_single_split_has_no_standard_error() -> None:
     score = Score(set="a", splits="gap", method="m", settings="{}", split=0, **numbers)
     mean, error = summarise([score])["a", "gap", "m"]["rmse"]
     assert mean == 1.0 and np.isnan(error)
+
+
+def scored(method: str, log_densities: tuple[float, ...], kind: str = "standard", **more: Any) -> list[Score]:
+    numbers = dict.fromkeys(("rmse", "coverage", "calibration", "seconds"), 1.0)
+    shared = {"set": "a", "splits": kind, "method": method, "settings": "{}", **numbers, **more}
+    return [Score(split=k, log_density=each, **shared) for k, each in enumerate(log_densities)]
+
+
+def test_differences_are_of_the_same_splits_and_allow_for_their_overlap() -> None:
+    first, other = (0.0, 1.0, 2.0, 3.0), (0.3, 1.1, 2.7)
+    scores = [*scored("nuts", first), *reversed(scored("mfvi", other))]
+    found = differences(scores)
+    gaps = np.array([0.3, 0.1, 0.7])
+    assert list(found) == [("a", "standard", "mfvi")]
+    (compared,) = found.values()
+    assert compared.difference == pytest.approx(gaps.mean())
+    assert compared.standard_error == pytest.approx(np.sqrt((1 / 3 + 1 / 9) * gaps.var(ddof=1)))
+    (gap,) = differences([*scored("nuts", first, "gap"), *scored("mfvi", other, "gap")]).values()
+    assert gap.standard_error == pytest.approx(np.sqrt((1 / 3 + 1 / 2) * gaps.var(ddof=1)))
+    (kept,) = differences([*scored("nuts", first), *scored("mfvi", other, overlap=0.25)]).values()
+    assert kept.standard_error == pytest.approx(np.sqrt((1 / 3 + 1 / 4) * gaps.var(ddof=1)))
+    assert not differences(scored("nuts", first))
+
+
+def test_the_table_says_how_many_splits_it_takes() -> None:
+    table = Console(width=250, record=True, file=StringIO())
+    clear = (0.0, 1.0, 2.0), (-1.0, 0.1, 0.95)
+    table.print(_grid("a", [*scored("nuts", clear[0]), *scored("mfvi", clear[1]), *scored("map", (0.1, 0.9, 2.5))]))
+    text = table.export_text()
+    assert "log density vs nuts" in text and "splits needed" in text
+    assert re.search(r"nuts .* reference", text)
+    assert re.search(r"mfvi .* -0\.983 ± 0\.051 \(0\.273\) +\d+ *\n", text)
+    assert re.search(r"map .* \+0\.167 ± 0\.204 \(1\.092\) +none suffices", text)
 
 
 @pytest.mark.slow

@@ -7,8 +7,9 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from bnnzoo.apps.reporting.findings import findings
-from bnnzoo.apps.reporting.repeats import Repeat, corrected_error, repeat_findings, repeat_grid, repeats_frame
+from bnnzoo.apps.reporting.repeats import Repeat, repeat_findings, repeat_grid, repeats_frame
 from bnnzoo.apps.reporting.scores import REGRESSION
+from bnnzoo.trees.power import corrected_error, detectable_difference
 from tests.helpers.trees import comparison
 
 
@@ -25,10 +26,14 @@ def repeats(num_splits=4):
     )
 
 
+def off_by(repeat: Repeat, amount: float) -> dict[str, float]:
+    return {label: value + amount for label, value in repeat.scores["nuts"].items()}
+
+
 def test_standard_errors_allow_for_the_overlap_of_training_parts():
     values = np.array([0.3, 0.1, 0.7, 0.4])
-    assert corrected_error(values, 80, 20) == pytest.approx(np.sqrt((0.25 + 0.25) * values.var(ddof=1)))
-    assert np.isnan(corrected_error([1.0], 80, 20))
+    assert corrected_error(values, 20 / 80) == pytest.approx(np.sqrt((0.25 + 0.25) * values.var(ddof=1)))
+    assert np.isnan(corrected_error([1.0], 20 / 80))
 
 
 def test_the_corrected_error_is_that_of_the_mean_over_splits():
@@ -45,7 +50,7 @@ def test_the_corrected_error_is_that_of_the_mean_over_splits():
             line = LinearRegression().fit(x[train, None], y[train])
             losses.append(np.mean((y[test] - line.predict(x[test, None])) ** 2))
         means.append(np.mean(losses))
-        corrected.append(corrected_error(losses, 40, 10))
+        corrected.append(corrected_error(losses, 10 / 40))
         usual.append(np.std(losses, ddof=1) / np.sqrt(10))
     assert np.mean(usual) < 0.75 * np.std(means)
     assert 0.75 < np.mean(corrected) / np.std(means) < 1.5
@@ -56,9 +61,18 @@ def test_the_table_has_means_and_paired_differences():
     grid = repeat_grid(found, REGRESSION)
     assert [name for name, _ in grid.cells] == ["nuts", "mfvi", "mean only"]
     values = np.array([repeat.scores["mfvi"]["RMSE"] for repeat in found])
-    assert grid.rows[1][1] == f"{values.mean():.2f} ± {corrected_error(values, 80, 20):.2f}"
+    assert grid.rows[1][1] == f"{values.mean():.2f} ± {corrected_error(values, 20 / 80):.2f}"
     assert grid.rows[0][-1] == "reference"
     assert grid.rows[1][-1].startswith("-0.500")
+    close = [
+        dataclasses.replace(each, scores={**each.scores, "map": off_by(each, 0.1 * k)}) for k, each in enumerate(found)
+    ]
+    error = corrected_error([0.0, 0.1, 0.2, 0.3], 20 / 80)
+    assert repeat_grid(close, REGRESSION).rows[3][-1] == f"+0.150 ± {error:.3f} ({detectable_difference(error, 4):.2g})"
+    assert repeat_findings(close)[2].endswith(
+        "no clear difference (+0.150, standard error 0.091; 4 splits show differences from 0.38 on, and one of this size no "
+        "number of splits of these rows)."
+    )
     assert "4 random splits (seeds 7 to 10)" in grid.note
     frame = repeats_frame(found)
     assert len(frame) == 12
