@@ -208,43 +208,6 @@ def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method
             assert set(verdict.loc[["intercept", "slope"], "finding"]) == {"draws too narrow"}
 
 
-def rates(y):
-    """Counts with rates of their own, whose posteriors are independent Gamma distributions."""
-    with pyro.plate("rows", len(y)):
-        rate = pyro.sample("rate", dist.Gamma(torch.tensor(2.0, dtype=torch.float64), 1.0))
-        pyro.sample("y", dist.Poisson(rate), obs=y)
-
-
-def z_of(values, mean, variance):
-    return float((values.mean() - mean) / np.sqrt(variance / values.size))
-
-
-@SHORT_FIT
-@pytest.mark.parametrize(
-    ("method", "num_rates", "num_simulations"),
-    [
-        (bz.NUTS(num_chains=1, num_warmup=150, num_draws=200), 2, 1000),
-        (bz.HMC(num_chains=1, num_warmup=150, num_draws=200), 2, 1000),
-        (bz.MAMS(num_chains=4, num_warmup=150, num_draws=100), 300, 15),
-        (bz.ChEESHMC(num_chains=4, num_warmup=150, num_draws=100), 300, 15),
-    ],
-    ids=["NUTS", "HMC", "MAMS", "ChEES"],
-)
-def test_exact_samplers_are_calibrated(method, num_rates, num_simulations):
-    """Ranks of thousands of independent rates, pooled: draws whose variances are 14% too small have a z of the width of 5.
-
-    A leaf of NUTS that is accepted by the weight before it has such draws (z = 5.2 here, -0.7 as it should be). Fits of samplers
-    in lockstep cost more, so that few of them have many rates each.
-    """
-    y = torch.zeros(num_rates, dtype=torch.float64)
-    ranks = sbc(rates, method, y, num_simulations=num_simulations, num_draws=49, seed=1, **QUIET)
-    places = (ranks["prior_sbc"]["rate"].to_numpy().ravel() + 0.5) / 50
-    assert places.size >= 2000
-    assert z_of((places - 0.5) ** 2, 1 / 12, 1 / 180) < 4
-    assert abs(z_of(places, 0.5, 1 / 12)) < 4
-    assert float(sbc_verdict(ranks).loc["log_likelihood", "p"]) > 1e-3
-
-
 def scale_model(y=None):
     """Five observations of a Gaussian of unknown scale, whose posterior has one dimension."""
     sigma = pyro.sample("sigma", dist.LogNormal(torch.zeros((), dtype=torch.float64), 1.0))
