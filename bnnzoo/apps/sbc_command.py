@@ -1,7 +1,7 @@
 """The command ``bnnzoo sbc``."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +18,13 @@ from bnnzoo.documents.folders import refuse_unusable_folder
 from bnnzoo.engine.files import whole_file
 from bnnzoo.predictive import save_tree
 from bnnzoo.validation.ranks import sbc_verdict
-from bnnzoo.validation.sbc import sbc, sbc_merged
-from bnnzoo.validation.simulations import CalibrationError
+from bnnzoo.validation.sbc import sbc
+from bnnzoo.validation.shared_calibrations import sbc_merged
+from bnnzoo.validation.simulated_data import CalibrationError
 
 __all__ = ["sbc_command"]
+
+RANKS_SO_FAR = "ranks.sbc"
 
 
 def sbc_command(
@@ -45,7 +48,10 @@ def sbc_command(
         model: WrittenModel,
         data: CsvFile,
         out: Annotated[
-            Path, typer.Option(help="Folder for ranks.nc and verdict.csv: a new one, or that of the tasks.")
+            Path,
+            typer.Option(
+                help="Folder for ranks.nc and verdict.csv: a new one, or that of the call or tasks to go on with."
+            ),
         ] = Path("sbc"),
         method: Annotated[str, typer.Option(help="The inference method.")] = "nuts",
         num_simulations: Annotated[int, typer.Option(min=2, help="Data sets, over all tasks.")] = 200,
@@ -60,14 +66,15 @@ def sbc_command(
     ) -> None:
         """Ask whether a method's posteriors of a model are right, over data sets that the model makes.
 
-        Tasks run anywhere, write a file each, and go on where they were killed; the last one of them writes the verdict.
+        A call that was killed goes on where it stopped. Tasks run anywhere, write a file each, and go on as well; the last one of
+        them writes the verdict.
         """
         with one_sentence_errors():
             if (task is None) != (of is None):
                 raise TableError("--task and --of go together: --task $SLURM_ARRAY_TASK_ID --of 100.")
             if task is not None and of is not None and task >= of:
                 raise TableError(f"--task {task} --of {of}: tasks are numbered from 0 to {of - 1}.")
-            if task is None:
+            if task is None and not _is_begun(out):
                 refuse_unusable_folder(out)
             frame = read_table(data, separator, decimal)
             torch.set_default_dtype(torch.float64)
@@ -80,8 +87,13 @@ def sbc_command(
             settings: dict[str, Any] = {"num_simulations": num_simulations, "seed": seed}
             (how,) = chosen.values()
             if task is None or of is None:
-                tree = sbc(written, how, *arguments, **settings)
-                out.mkdir()
+                out.mkdir(exist_ok=True)
+                try:
+                    tree = sbc(written, how, *arguments, **settings, path=out / RANKS_SO_FAR)
+                except BaseException:
+                    with suppress(OSError):
+                        out.rmdir()  # if nothing has been written
+                    raise
                 _write(tree, out, console)
                 return
             out.mkdir(parents=True, exist_ok=True)
@@ -95,6 +107,13 @@ def sbc_command(
             _write(tree, out, console)
 
     return command
+
+
+def _is_begun(out: Path) -> bool:
+    """Tell whether a folder is that of a call that was killed, or has ended, or got no further than to make the folder."""
+    return (out / RANKS_SO_FAR).is_file() or (
+        out.is_dir() and all(each.name.startswith(f".{RANKS_SO_FAR}") for each in out.iterdir())
+    )
 
 
 def _write(tree: xr.DataTree, out: Path, console: Console) -> None:
