@@ -147,7 +147,7 @@ COARSE = {
     "ChEES-HMC": Coarse(bz.ChEESHMC(step_size=1.4, trajectory_length=3.0, **LONG), 10, 100),
     "MAMS": Coarse(bz.MAMS(step_size=6.0, trajectory_length=10.0, **LONG), 10, 200),
     "Tempered": Coarse(
-        bz.Tempered(bz.HMC(step_size=0.3, trajectory_length=0.6, **(LONG | {"num_draws": 60})), num_temperatures=2),
+        bz.Tempered(bz.HMC(step_size=0.3, trajectory_length=0.6, **(LONG | {"num_draws": 120})), num_temperatures=2),
         20,
         15,
     ),
