@@ -26,7 +26,8 @@ from torch import Tensor
 import bnnzoo as bz
 from benchmarks.pairs import RESULTS, in_process, write
 from bnnzoo.core.model.density import build_density
-from bnnzoo.validation.simulations import Simulation, places_of_outcomes, ranks_of
+from bnnzoo.validation.simulated_data import places_of_outcomes
+from bnnzoo.validation.simulations import Simulation, ranks_of
 
 ROUNDS, PAIRED = 5, 10
 """Rounds, and simulations in each, of the comparison with fits one by one."""

@@ -30,7 +30,7 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.datasets import diabetes
 from bnnzoo.documents.folders import new_folder, refuse_unusable_folder
 from bnnzoo.engine.shares import ShareError
-from bnnzoo.validation.simulations import CalibrationError
+from bnnzoo.validation.simulated_data import CalibrationError
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.zoo_commands import zoo_commands
 

@@ -1,7 +1,7 @@
 """The command ``bnnzoo sbc``."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +27,12 @@ from bnnzoo.engine.files import whole_file
 from bnnzoo.engine.shares import UnfinishedError, file_of, parts_in, share_asked
 from bnnzoo.predictive import save_tree
 from bnnzoo.validation.ranks import sbc_verdict
-from bnnzoo.validation.sbc import sbc, sbc_merged
+from bnnzoo.validation.sbc import sbc
+from bnnzoo.validation.shared_calibrations import sbc_merged
 
 __all__ = ["sbc_command"]
+
+RANKS_SO_FAR = "ranks.sbc"
 
 
 def sbc_command(
@@ -53,7 +56,10 @@ def sbc_command(
         model: WrittenModel,
         data: CsvFile,
         out: Annotated[
-            Path, typer.Option(help="Folder for ranks.nc and verdict.csv: a new one, or that of the tasks.")
+            Path,
+            typer.Option(
+                help="Folder for ranks.nc and verdict.csv: a new one, or that of the call or tasks to go on with."
+            ),
         ] = Path("sbc"),
         method: Annotated[str, typer.Option(help="The inference method.")] = "nuts",
         num_simulations: Annotated[int, typer.Option(min=2, help="Data sets, over all tasks.")] = 200,
@@ -66,11 +72,12 @@ def sbc_command(
     ) -> None:
         """Ask whether a method's posteriors of a model are right, over data sets that the model makes.
 
-        Tasks run anywhere, write a file each, and go on where they were killed; the last one of them writes the verdict.
+        A call that was killed goes on where it stopped. Tasks run anywhere, write a file each, and go on as well; the last one of
+        them writes the verdict.
         """
         with one_sentence_errors():
             asked = share_asked(task, of)
-            if asked is None:
+            if asked is None and not _is_begun(out):
                 refuse_unusable_folder(out)
             frame = read_table(data, separator, decimal)
             torch.set_default_dtype(torch.float64)
@@ -83,8 +90,13 @@ def sbc_command(
             settings: dict[str, Any] = {"num_simulations": num_simulations, "seed": seed}
             (how,) = chosen.values()
             if asked is None:
-                tree = sbc(written, how, *arguments, **settings)
-                out.mkdir()
+                out.mkdir(exist_ok=True)
+                try:
+                    tree = sbc(written, how, *arguments, **settings, path=out / RANKS_SO_FAR)
+                except BaseException:
+                    with suppress(OSError):
+                        out.rmdir()  # if nothing has been written
+                    raise
             else:
                 path = file_of(out, asked, "sbc")
                 sbc(written, how, *arguments, **settings, task=asked, path=path)
@@ -96,6 +108,13 @@ def sbc_command(
             _write(tree, out, console)
 
     return command
+
+
+def _is_begun(out: Path) -> bool:
+    """Tell whether a folder is that of a call that was killed, or has ended, or got no further than to make the folder."""
+    return (out / RANKS_SO_FAR).is_file() or (
+        out.is_dir() and all(each.name.startswith(f".{RANKS_SO_FAR}") for each in out.iterdir())
+    )
 
 
 def _write(tree: xr.DataTree, out: Path, console: Console) -> None:

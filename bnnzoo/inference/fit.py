@@ -35,6 +35,7 @@ from bnnzoo.inference.progress import considerate, progress_for
 
 __all__ = [
     "fit",
+    "fitted",
     "look_at",
     "num_starts",
     "read_with_checks",
@@ -142,7 +143,38 @@ def fit(
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     data = positional(model, data, named)
-    method, density, first, columns = read_with_checks(method, model, data, dtype, target)
+    posterior = fitted(
+        model,
+        method,
+        data,
+        seed,
+        dtype,
+        target,
+        executor=executor,
+        checkpoint=checkpoint,
+        progress=progress,
+        engine=engine,
+    )
+    warn_of_troubles(posterior)
+    return posterior
+
+
+@one_at_a_time
+def fitted(
+    model: Model,
+    method: Method,
+    data: Data,
+    seed: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    executor: Executor | None = None,
+    checkpoint: str | Path | None = None,
+    progress: bool = False,
+    engine: str = "auto",
+) -> Posterior:
+    """Return what :func:`fit` does, of arguments that are known to be right, without a word on how good the posterior is."""
+    method, density, first, columns = read_with_checks(method, model, data, dtype, device)
     refuse_checkpoint_of_loader(density, checkpoint)
     take_kept_graphs(model, method, density)
     if executor is not None and not spreads(method):
@@ -161,7 +193,6 @@ def fit(
         bar.stop()
     remember_model(posterior.density)
     keep_graphs(model, method, density)
-    warn_of_troubles(posterior)
     return posterior
 
 

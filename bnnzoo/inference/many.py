@@ -29,7 +29,7 @@ from bnnzoo.engine.choose import Engine, asked_for
 from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.inference.config import run_together
-from bnnzoo.inference.fit import fit, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
+from bnnzoo.inference.fit import fitted, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
 
 __all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
 
@@ -197,7 +197,7 @@ class ManyFits:
         As for :func:`bnnzoo.fit`.
     judged : bool
         Whether each approximation is held against its posterior, as :func:`bnnzoo.fit` does. Without it the records of fits alone
-        are read, which costs nothing: for those who judge the draws themselves. A fit that shares nothing is always judged.
+        are read, which costs nothing: for those who judge the draws themselves.
     """
 
     def __init__(
@@ -253,9 +253,13 @@ class ManyFits:
             return found, error
 
     def _alone(self, data: Data, seed: int, first: int | None, place: int) -> Posterior:
-        settings: dict[str, Any] = {"progress": False, "device": self._device, "dtype": self._dtype}
         with _numbered(first, place):
-            return fit(self._model, self._method, *data, seed=seed, engine=self._engine, **settings)
+            given = positional(self._model, data, {})
+            posterior = fitted(
+                self._model, self._method, given, int(seed), self._dtype, self._device, engine=self._engine
+            )
+            warn_of_troubles(posterior, evaluate=self._judged)
+            return posterior
 
     @one_at_a_time
     def _of_known_kinds(

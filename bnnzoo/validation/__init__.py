@@ -7,7 +7,8 @@ from bnnzoo.validation.log_evidence import LogEvidence, log_evidence, model_prob
 from bnnzoo.validation.moment_matching import moment_match
 from bnnzoo.validation.monitor import monitor
 from bnnzoo.validation.ranks import sbc_again, sbc_verdict
-from bnnzoo.validation.sbc import sbc, sbc_merged
+from bnnzoo.validation.sbc import sbc
+from bnnzoo.validation.shared_calibrations import sbc_merged
 from bnnzoo.validation.stacking import stack, stack_chains, stacking_weights
 from bnnzoo.validation.studies import study
 

@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
@@ -13,18 +13,18 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
 from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fit_warnings import INSIDE, FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.core.posterior.archive import read_archive, read_to_go_on, write_archive
+from bnnzoo.core.posterior.archive import read_to_go_on, write_archive
 from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
-from bnnzoo.engine.shares import Share, refuse_missing
+from bnnzoo.engine.shares import Share
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.many import in_blocks, seed_of_fit
 from bnnzoo.inference.progress import progress_for
@@ -32,23 +32,25 @@ from bnnzoo.trees.multiple_tests import holm
 from bnnzoo.trees.ranks import Array, pit_of, scalars_of
 from bnnzoo.validation.ranks import is_close_to_uniform, p_of
 from bnnzoo.validation.refits import fits_like
-from bnnzoo.validation.simulations import (
-    KEPT,
+from bnnzoo.validation.shared_calibrations import tree_of_ranks
+from bnnzoo.validation.simulated_data import (
     STREAM_OF_DATA,
     CalibrationError,
+    places_of_outcomes,
+    refuse_truths_of_no_prior,
+    truths_around,
+)
+from bnnzoo.validation.simulations import (
+    KEPT,
+    SIMULATIONS_PER_TASK,
     Quantities,
     Simulation,
-    draws_of,
-    places_of_outcomes,
     quantities_in_short,
     ranks_of,
-    refuse_truths_of_no_prior,
     values_in_short,
 )
 
-__all__ = ["sbc", "sbc_merged"]
-
-SIMULATIONS_PER_TASK = 5
+__all__ = ["sbc"]
 
 FIRST_LOOK = 50
 """Simulations after which a verdict is looked at for the first time."""
@@ -71,6 +73,7 @@ def sbc(
     progress: bool = True,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
+    **named: Any,
 ) -> xr.DataTree:
     r"""Return the ranks of true parameters among a method's draws, over data sets simulated from the model.
 
@@ -113,7 +116,7 @@ def sbc(
         Where simulations run; default: one after the other in this process.
     progress : bool
         Show a progress bar where standard error is a terminal.
-    dtype, device
+    dtype, device, **named
         As for :func:`bnnzoo.fit`.
 
     Returns
@@ -170,9 +173,25 @@ def sbc(
     numbers = share.numbers(total, "simulations")
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
-    target, dtype = usable_device(device), dtype or torch.get_default_dtype()
-    tensors = as_tensors(positional(model, data, {}), dtype, target)
-    density = build_density(model, *tensors, dtype=dtype, device=target)
+    target, chosen = usable_device(device), dtype or torch.get_default_dtype()
+    changed = {
+        "num_simulations": num_simulations != 100,
+        "num_draws": num_draws != 99,
+        "max_simulations": max_simulations != 1000,
+        "task": task is not None,
+        "keep": keep is not False,
+        "around": around != "prior",
+        "quantities": quantities is not None,
+        "path": path is not None,
+        "seed": seed != 0,
+        "executor": executor is not None,
+        "progress": progress is not True,
+        "dtype": dtype is not None,
+        "device": device is not None,
+    }
+    refuse_names_of_settings("sbc", model, data, named, changed)
+    tensors = as_tensors(positional(model, data, named), chosen, target)
+    density = build_density(model, *tensors, dtype=chosen, device=target)
     places = places_of_outcomes(density)
     if around == "prior":
         refuse_truths_of_no_prior(density)
@@ -180,7 +199,7 @@ def sbc(
     truths = None
     if around == "posterior":
         (around_data,) = fits_like(density, method, 1)([density.data], [seed])
-        truths = draws_of(around_data, total)
+        truths = truths_around(around_data, total)
     simulations = [
         Simulation(
             method,
@@ -196,12 +215,14 @@ def sbc(
         for number in numbers
     ]
     header = _header(method, density, num_draws, around, seed) | {"keep": keep, "quantities": of_ones_own}
+    if truths is not None:
+        header |= {"truths": "in random order"}  # those of earlier files were in the order of the chains
     if task is not None:
         header |= {"task": asdict(share), "num_simulations": total}
     runs = _Runs(simulations, density, None if path is None else Path(path), header, executor, progress)
     ranks = _until_clear(runs, num_draws) if adaptive else runs(len(simulations))
     runs.warn()
-    return _tree(ranks, header)
+    return tree_of_ranks(ranks, header)
 
 
 def _until_clear(runs: "_Runs", num_draws: int) -> dict[str, Tensor]:
@@ -288,61 +309,6 @@ class _Runs:
         return {name: value[:number] for name, value in self._found.items()}
 
 
-def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
-    """Return what :func:`sbc` does, from the files of all tasks that shared the simulations.
-
-    Parameters
-    ----------
-    paths : iterable of str or Path
-        One for each task, in any order.
-
-    Returns
-    -------
-    DataTree
-
-    Raises
-    ------
-    ValueError
-        If files belong to different calibrations, or simulations are missing; the message names these and their tasks.
-    """
-    if isinstance(paths, str | Path) or not isinstance(paths, Iterable):
-        raise TypeError(
-            f"paths is a {type(paths).__name__}; write a list of the files of all tasks, ['task-0.sbc', 'task-1.sbc']."
-        )
-    paths = list(paths)
-    if wrong := [each for each in paths if not isinstance(each, str | Path)]:
-        raise TypeError(f"paths holds a {type(wrong[0]).__name__}; write the names of the files of all tasks.")
-    parts = {path: read_archive(path) for path in map(Path, paths)}
-    if alone := [path for path, (_, header) in parts.items() if not isinstance(header.get("task"), Mapping)]:
-        raise CalibrationError(
-            f"{alone[0]} holds no task of a calibration: it was written by sbc without task=, or by an earlier bnnzoo."
-        )
-    if not parts:
-        raise CalibrationError(
-            "There is no file of a task. Run sbc(..., task=(0, 10), path='task-0.sbc') and its like first."
-        )
-    examples, first = next(iter(parts.values()))
-    num_tasks, total = first["task"]["of"], first["num_simulations"]
-    for path, (_, header) in parts.items():
-        different = [name for name, value in first.items() if name != "task" and header.get(name) != value]
-        if header["task"]["of"] != num_tasks:
-            different.append("number of tasks")
-        if different:
-            raise CalibrationError(
-                f"{path} belongs to another calibration than the first file: its {different[0]} differs."
-            )
-    found = {name: example.new_empty(total, *example.shape[1:]) for name, example in examples.items()}
-    missing = {number: str(number) for number in range(total)}
-    for ranks, header in parts.values():
-        numbers = Share(**header["task"]).numbers(total, "simulations")[: len(next(iter(ranks.values())))]
-        for name, value in ranks.items():
-            found[name][numbers] = value[: len(numbers)]
-        for number in numbers:
-            missing.pop(number, None)
-    refuse_missing(missing, total, num_tasks, "simulations")
-    return _tree(found, first)
-
-
 def _header(method: Method, density: LogDensity, num_draws: int, around: str, seed: int) -> dict[str, Any]:
     """Return what must agree for ranks to belong together, as plain values."""
     known = identity(density)
@@ -358,20 +324,3 @@ def _header(method: Method, density: LogDensity, num_draws: int, around: str, se
         "seed": seed,
         **STREAM_OF_DATA,
     }
-
-
-def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree:
-    groups: dict[str, dict[str, xr.DataArray]] = {}
-    for key, value in found.items():
-        kept, _, name = key.rpartition(KEPT)
-        lead = ("chain", "draw", "sbc_draw") if kept == "draws" else ("chain", "draw")
-        dims = (*lead, *(f"{name}_dim_{i}" for i in range(value.ndim + 1 - len(lead))))
-        group = groups.setdefault(f"sbc_{kept}" if kept else f"{header['around']}_sbc", {})
-        group[name] = xr.DataArray(value.cpu().numpy()[None], dims=dims)
-    datasets = {}
-    for group_name, arrays in sorted(groups.items()):  # as files have them in any order
-        sizes = {dim: size for array in arrays.values() for dim, size in zip(array.dims, array.shape, strict=True)}
-        datasets[group_name] = xr.Dataset(arrays).assign_coords({dim: np.arange(size) for dim, size in sizes.items()})
-    tree = xr.DataTree.from_dict(datasets)
-    tree.attrs = {"inference_method": header["method"], "num_draws": header["num_draws"], "seed": header["seed"]}
-    return tree

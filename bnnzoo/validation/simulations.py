@@ -1,7 +1,7 @@
-"""Simulated data sets: parameters drawn from the prior or a posterior, observations drawn given them, and ranks of the truth."""
+"""Simulations of a calibration: a data set with known parameters behind it, fitted, and the ranks of these."""
 
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,34 +13,26 @@ from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.prior_terms import not_drawn_from_prior, prior_terms
+from bnnzoo.core.model.prior_terms import prior_terms
 from bnnzoo.core.model.replay import scaled_sum
-from bnnzoo.core.model.terms import prior_factors
 from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.numerics import NumericalFailure
-from bnnzoo.core.program.sites import is_factor
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.reading.conditioned import predictive_density
-from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Same
 from bnnzoo.inference.many import ManyFits
 from bnnzoo.validation.refits import fits_like
+from bnnzoo.validation.simulated_data import CalibrationError, outcomes_drawn, seed_of_data, truth_from_prior
 
 __all__ = [
     "KEPT",
-    "STREAM_OF_DATA",
-    "CalibrationError",
+    "SIMULATIONS_PER_TASK",
     "Quantities",
     "Simulation",
     "draws_of",
-    "outcomes_drawn",
-    "places_of_outcomes",
     "quantities_in_short",
     "quietly",
     "ranks_of",
-    "refuse_truths_of_no_prior",
-    "seed_of_data",
     "values_in_short",
 ]
 
@@ -49,9 +41,8 @@ type Quantities = Callable[..., Mapping[str, Tensor]]
 
 NUM_FUNCTION_VALUES = 3
 
-
-class CalibrationError(ValueError):
-    """A calibration cannot be made or put together; the message is one sentence."""
+SIMULATIONS_PER_TASK = 5
+"""Of an executor, which share what is compiled."""
 
 
 KEPT = "/"  # after the name of a group that is kept beside the ranks
@@ -95,8 +86,8 @@ class Simulation:
     def simulated(self, density: LogDensity) -> tuple[Tensor, Data]:
         """Return the parameters ``[P]`` and the data drawn given them."""
         with isolated(seed_of_data(self.seed), density.device), torch.no_grad():
-            truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
-            return truth, self._data(density, truth)
+            truth = truth_from_prior(density, {}, density.data) if self.theta is None else self.theta
+            return truth, self._data(density, truth, "prior" if self.theta is None else "posterior")
 
     def ranks(self, truth: Tensor, posterior: Posterior) -> dict[str, Tensor]:
         """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
@@ -120,9 +111,9 @@ class Simulation:
         draws = {f"draws{KEPT}{name}": value[1:] for name, value in values.items()}
         return truth | draws | {f"data{KEPT}{site}": density.data[place] for site, place in self.places.items()}
 
-    def _data(self, density: LogDensity, theta: Tensor) -> Data:
+    def _data(self, density: LogDensity, theta: Tensor, drawn_from: str) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
-        data = outcomes_drawn(density, theta, density.data, self.places)
+        data = outcomes_drawn(density, theta, density.data, self.places, drawn_from)
         if not self.appended:
             return data
         pairs = zip(density.data, data, strict=True)
@@ -150,24 +141,6 @@ class Simulation:
         except RuntimeError:  # some distributions cannot be batched
             each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
-
-
-STREAM_OF_DATA = {"stream of the data": "its own"}
-"""In the headers of files: earlier ones, whose fits shared the stream of their data, are not mixed with others."""
-
-
-def seed_of_data(seed: int) -> int:
-    """Return the seed of the data for the fit of a seed, whose draws would follow the noise in the data if they shared it."""
-    return (seed * 0x2545F4914F6CDD1D + 7) % 2**62
-
-
-def outcomes_drawn(density: LogDensity, theta: Tensor, inputs: Data, places: Mapping[str, int]) -> Data:
-    """Return arguments of a model with observations drawn given ``theta[P]`` in their places, by torch's global random stream."""
-    drawn = predictive_density(density, "prior").predictive(theta, *inputs)
-    data = list(inputs)
-    for site, place in places.items():
-        data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
-    return tuple(data)
 
 
 def ranks_of(
@@ -205,65 +178,6 @@ def quietly[T](function: Callable[[], T], warned: list[FitWarning]) -> T:
         else:
             warnings.warn(each.message, stacklevel=4)
     return found
-
-
-def places_of_outcomes(density: LogDensity) -> dict[str, int]:
-    """Return the number of the argument that each observed site observes.
-
-    Raises
-    ------
-    ValueError
-        If the model observes nothing, or a site observes no argument as it is, but a function of one.
-    """
-    if not density.observed or density.factors:
-        raise CalibrationError(
-            "Calibration by simulation draws new observations, but this model "
-            + (
-                f"has the factor {density.factors[0]!r}, from which none can be drawn."
-                if density.factors
-                else "observes nothing."
-            )
-        )
-    found: dict[str, int] = {}
-    for place, name in observed_places(density).items():
-        found.setdefault(name, place)
-    if missing := [name for name in density.observed if name not in found]:
-        raise CalibrationError(
-            f"Site {missing[0]!r} observes no argument of the model as it was passed, but a function of one, so simulated values "
-            f"cannot take its place: pass what the site observes as an argument, pyro.sample({missing[0]!r}, ..., obs=y)."
-        )
-    return found
-
-
-def refuse_truths_of_no_prior(density: LogDensity, given: Collection[str] = ()) -> None:
-    """Refuse a model from whose prior density the parameters behind simulated data are not drawn.
-
-    Parameters
-    ----------
-    density : LogDensity
-    given : collection of str
-        Latent sites whose values are given.
-
-    Raises
-    ------
-    CalibrationError
-        Naming the site.
-    """
-    for site, why in not_drawn_from_prior(density).items():
-        if site not in given:
-            raise CalibrationError(
-                f"Parameters behind simulated data are drawn from the prior, and that of site {site!r} is {why}: nothing, or "
-                f"something else, is drawn from it. Write a proper prior, without mask and scale."
-            )
-    if density.priors is not None:
-        return  # known without a run of the model: none of its parts is a factor
-    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    nodes = density.nodes(theta, *density.data)
-    if factors := [name for name in prior_factors(nodes, density.likelihood) if is_factor(nodes[name])]:
-        raise CalibrationError(
-            f"Parameters behind simulated data are drawn from the prior; none are from pyro.factor({factors[0]!r}, ...), which "
-            f"is a part of it. Write that prior as a distribution of its own."
-        )
 
 
 def values_in_short(density: LogDensity) -> list[str]:

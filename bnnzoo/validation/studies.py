@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
 from bnnzoo.core.data.minibatch import as_tensors, has_rows, select
+from bnnzoo.core.executors import run_on
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, build_density
@@ -25,16 +27,15 @@ from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fits_like
-from bnnzoo.validation.simulations import (
+from bnnzoo.validation.simulated_data import (
     STREAM_OF_DATA,
-    draws_of,
     outcomes_drawn,
     places_of_outcomes,
-    quietly,
     refuse_truths_of_no_prior,
     seed_of_data,
-    values_in_short,
+    truth_from_prior,
 )
+from bnnzoo.validation.simulations import SIMULATIONS_PER_TASK, draws_of, quietly, values_in_short
 
 __all__ = ["study"]
 
@@ -52,9 +53,11 @@ def study(
     levels: Sequence[float] = (0.5, 0.9),
     path: str | Path | None = None,
     seed: int = 0,
+    executor: Executor | None = None,
     progress: bool = True,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
+    **named: Any,
 ) -> xr.Dataset:
     r"""Fit methods to data sets simulated from a model, and return how far their estimates and intervals are off.
 
@@ -81,9 +84,11 @@ def study(
     path : str or Path, optional
         File for what is done, written every few fits; the same call goes on from there.
     seed : int
+    executor : concurrent.futures.Executor, optional
+        Where fits run; default: in this process.
     progress : bool
         Show a progress bar where standard error is a terminal.
-    dtype, device
+    dtype, device, **named
         As for :func:`bnnzoo.fit`.
 
     Returns
@@ -123,9 +128,22 @@ def study(
     elif isinstance(sizes, list | tuple):
         sizes = tuple(int(size) if isinstance(size, np.integer) else size for size in sizes)
     _refuse_bad_numbers(methods, sizes, num_repeats, levels)
-    target, dtype = usable_device(device), dtype or torch.get_default_dtype()
-    tensors = as_tensors(positional(model, data, {}), dtype, target)
-    density = build_density(model, *tensors, dtype=dtype, device=target)
+    changed = {
+        "sizes": sizes is not None,
+        "num_repeats": num_repeats != 100,
+        "truth": truth is not None,
+        "levels": tuple(levels) != (0.5, 0.9),
+        "path": path is not None,
+        "seed": seed != 0,
+        "executor": executor is not None,
+        "progress": progress is not True,
+        "dtype": dtype is not None,
+        "device": device is not None,
+    }
+    refuse_names_of_settings("study", model, data, named, changed)
+    target, chosen = usable_device(device), dtype or torch.get_default_dtype()
+    tensors = as_tensors(positional(model, data, named), chosen, target)
+    density = build_density(model, *tensors, dtype=chosen, device=target)
     if truth is not None and not isinstance(truth, Mapping):
         raise TypeError(f"truth is a {type(truth).__name__}; write values by latent site, truth={{'slope': 1.0}}.")
     given = _given(density, truth or {})
@@ -145,8 +163,9 @@ def study(
         **STREAM_OF_DATA,
     }
     found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
-    design = _Design(density, given, places_of_outcomes(density), tuple(levels), seed)
-    if not design.names:
+    design = _Design(given, places_of_outcomes(density), tuple(levels), seed)
+    names = _scalar_names(density)
+    if not names:
         raise ValueError(
             "study judges latent sites that are no network weights, and this model has none: compare methods of networks by "
             "bz.validation.sbc, which ranks what they predict, or give the network a noise scale to be learnt."
@@ -161,7 +180,14 @@ def study(
                 while len(found.get(key, ())) < num_repeats:
                     first = len(found.get(key, ()))
                     block = range(first, min(first + FITS_TOGETHER, num_repeats))
-                    rows = design.rows_of(fits, size, block)
+                    if executor is None:
+                        rows = design.rows_of(density, fits, size, block)
+                    else:
+                        parts = [
+                            (design, method, num_repeats, size, block[i : i + SIMULATIONS_PER_TASK])
+                            for i in range(0, len(block), SIMULATIONS_PER_TASK)
+                        ]
+                        rows = torch.cat(run_on(executor, _rows_of_part, parts, density, f"{len(block)} fits"))
                     found[key] = torch.cat([found[key], rows]) if key in found else rows
                     if path is not None:
                         write_archive(Path(path), {each: value.contiguous() for each, value in found.items()}, header)
@@ -170,7 +196,7 @@ def study(
     finally:
         bar.stop()
     cut = {key: value[:num_repeats].numpy() for key, value in found.items()}
-    return _dataset(cut, list(methods), list(sizes), design.names, list(levels))
+    return _dataset(cut, list(methods), list(sizes), names, list(levels))
 
 
 @dataclass(frozen=True)
@@ -179,7 +205,6 @@ class _Design:
 
     Attributes
     ----------
-    density : LogDensity
     given : mapping of str to Tensor
         Values of latent sites that are the same for all data sets.
     places : mapping of str to int
@@ -188,40 +213,30 @@ class _Design:
     seed : int
     """
 
-    density: LogDensity
     given: Mapping[str, Tensor]
     places: Mapping[str, int]
     levels: tuple[float, ...]
     seed: int
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the scalars that are judged."""
-        found = []
-        for site in self.density.sites:
-            if not site.is_weight:
-                found += [f"{site.name}{list(index) if index else ''}" for index in np.ndindex(tuple(site.shape))]
-        return found
-
-    def rows_of(self, fits: ManyFits, size: int, numbers: range) -> Tensor:
+    def rows_of(self, density: LogDensity, fits: ManyFits, size: int, numbers: range) -> Tensor:
         """Return what is kept of the fits to some data sets of a size, ``[n, K]``."""
-        simulated = [self._simulated(size, number) for number in numbers]
+        simulated = [self._simulated(density, size, number) for number in numbers]
         datasets, seeds = [data for _, data, _ in simulated], [self._seed(size, number) for number in numbers]
         warned: list[FitWarning] = []
         pairs = zip(simulated, quietly(lambda: fits(datasets, seeds), warned), strict=True)
         share = len(warned) / len(numbers)
         return torch.stack([self._judged(truth, fresh, posterior, share) for (truth, _, fresh), posterior in pairs])
 
-    def _simulated(self, size: int, number: int) -> tuple[Tensor, Data, Data]:
+    def _simulated(self, density: LogDensity, size: int, number: int) -> tuple[Tensor, Data, Data]:
         """Return the parameters ``[P]``, data drawn given them, and new data at the same inputs."""
-        density, seed = self.density, seed_of_data(self._seed(size, number))
+        seed = seed_of_data(self._seed(size, number))
         with isolated(seed, density.device), torch.no_grad():
             if size <= density.num_data:
                 rows = torch.randperm(density.num_data)[:size].sort().values
             else:
                 rows = torch.randint(density.num_data, (size,)).sort().values
             inputs = select(density.data, rows.to(density.device), density.num_data)
-            truth = density.prior_draw(self.given, *inputs)
+            truth = truth_from_prior(density, self.given, inputs)
             seen = outcomes_drawn(density, truth, inputs, self.places)
             return truth, seen, outcomes_drawn(density, truth, inputs, self.places)
 
@@ -247,6 +262,21 @@ class _Design:
         values = density.constrain(theta)
         kept = [values[site.name].reshape(len(theta), -1) for site in density.sites if not site.is_weight]
         return torch.cat(kept, 1)
+
+
+def _rows_of_part(part: tuple[_Design, Method, int, int, range], density: LogDensity) -> Tensor:
+    """Return what is kept of the fits of a task of an executor."""
+    design, method, num_repeats, size, numbers = part
+    return design.rows_of(density, fits_like(density, method, num_repeats), size, numbers)
+
+
+def _scalar_names(density: LogDensity) -> list[str]:
+    """Return the names of the scalars that are judged."""
+    found = []
+    for site in density.sites:
+        if not site.is_weight:
+            found += [f"{site.name}{list(index) if index else ''}" for index in np.ndindex(tuple(site.shape))]
+    return found
 
 
 def _refuse_uncut(density: LogDensity, sizes: Sequence[int] | None) -> None:

@@ -122,7 +122,9 @@ if "--smoke" in sys.argv:
 rng = np.random.default_rng(0)
 sizes = [parameter.numel() for parameter in net.parameters()]
 starts = [np.concatenate([rng.normal(0, abs(rng.normal(0, 0.1)), size) for size in sizes]) for _ in range(count)]
-course = bz.DeepEnsemble(count, num_steps=600, learning_rate=0.08, schedule="constant", init=torch.tensor(np.stack(starts)))
+course = bz.DeepEnsemble(
+    count, num_steps=600, learning_rate=0.08, schedule="constant", init=torch.tensor(np.stack(starts))
+)
 model = bz.models.supervised(net, bz.priors.normal(1000.0), sigmas["Gaussian"])
 posterior = bz.fit(model, course, x, y, seed=0, dtype=torch.float64)
 losses = -bz.posterior_predictive(posterior, x, y)["log_likelihood"]["y"].mean("obs_id").values.ravel()

@@ -151,7 +151,9 @@ posterior = bz.fit(penalised, course, x, labels, seed=0)
 probs = bz.predict(posterior, x)["conditional"]["probs"].stack(member=("chain", "draw")).transpose("member", ...).values
 for name, shown in {"all four": probs.mean(0), **{f"member {k + 1}": each for k, each in enumerate(probs)}}.items():
     loss = -np.log(shown[np.arange(len(labels)), labels]).mean()
-    print(f"penalty, {name}: accuracy {(shown.argmax(1) == labels).mean():.3f}, loss {loss:.3f} (documented 0.964 and 0.106)")
+    print(
+        f"penalty, {name}: accuracy {(shown.argmax(1) == labels).mean():.3f}, loss {loss:.3f} (documented 0.964 and 0.106)"
+    )
 
 # %%
 # *Overconfident:* away from the data. Beyond radius 1.3 the plain ensemble is sure of a class on 86 percent of the map, more

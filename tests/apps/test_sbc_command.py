@@ -1,11 +1,15 @@
 """The command ``bnnzoo sbc``: one sentence for what cannot be calibrated."""
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import xarray as xr
 from typer.testing import CliRunner, Result
 
 from bnnzoo.apps.cli import app
+from bnnzoo.core.posterior.archive import read_archive, write_archive
+from bnnzoo.validation.simulations import ranks_of
 
 MODEL = """
 import pyro
@@ -43,6 +47,7 @@ def test_what_cannot_be_calibrated_is_said_in_a_sentence(options: list[object], 
     result = command(tmp_path, *options)
     assert result.exit_code == 2
     assert " ".join(result.output.split()) == sentence
+    assert "--task" in options or not (tmp_path / "out").exists()
 
 
 def test_tasks_of_another_prior_are_not_merged(tmp_path: Path) -> None:
@@ -58,3 +63,31 @@ def test_tasks_of_another_prior_are_not_merged(tmp_path: Path) -> None:
         second.output.split()
     )
     assert not (tmp_path / "out" / "verdict.csv").exists()
+
+
+def test_a_call_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after a part of its ranks was written, or before; where nothing was, nothing is left behind."""
+    options = ["--method", "laplace", "--num-simulations", 30]
+    whole = command(tmp_path, *options)
+    assert whole.exit_code == 0, whole.output
+    out = tmp_path / "out"
+    expected = xr.load_datatree(out / "ranks.nc")
+    ranks, header = read_archive(out / "ranks.sbc")
+    for name in ("ranks.nc", "verdict.csv"):
+        (out / name).unlink()
+    write_archive(out / "ranks.sbc", {name: value[:20].contiguous() for name, value in ranks.items()}, header)
+    made: list[int] = []
+    module = import_module("bnnzoo.validation.sbc")  # whose name in the package is that of the function
+    monkeypatch.setattr(module, "ranks_of", lambda some, *rest: made.append(len(some)) or ranks_of(some, *rest))
+    again = command(tmp_path, *options)
+    assert again.exit_code == 0 and made == [10], again.output
+    assert xr.load_datatree(out / "ranks.nc").identical(expected)
+    assert sorted(each.name for each in out.iterdir()) == ["ranks.nc", "ranks.sbc", "verdict.csv"]
+    other = command(tmp_path, *options, sd=9.0)
+    assert "ranks.sbc holds ranks of another calibration: its model or prior differs" in " ".join(other.output.split())
+    for each in out.iterdir():
+        each.unlink()
+    assert command(tmp_path, *options).exit_code == 0  # killed as soon as the folder was made
+    (out / "ranks.sbc").rename(out / "notes.txt")
+    refused = command(tmp_path, *options)
+    assert "already exists; choose another --out" in " ".join(refused.output.split())

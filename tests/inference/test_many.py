@@ -30,6 +30,7 @@ from bnnzoo.engine import points
 from bnnzoo.engine.cores import one_core
 from bnnzoo.inference import config
 from bnnzoo.inference.config import run_together
+from bnnzoo.inference.fit import fitted
 from bnnzoo.inference.many import ManyFits, in_blocks, seed_of_fit
 from bnnzoo.inference.optimise import native_training
 
@@ -383,6 +384,24 @@ def test_calls_that_are_wrong_say_what_to_write() -> None:
 def test_each_fit_that_is_off_warns() -> None:
     with pytest.warns(bz.inference.ParetoKWarning, match="its standard deviation of 'b'"):
         list(bz.fit_many(line, bz.MeanFieldVI(), [(x + 5, y) for x, y in datasets(2)]))
+
+
+def decided(x: Tensor, y: Tensor) -> None:
+    """A prior that the data decide, so that fits to data of other signs share nothing."""
+    b = pyro.sample("b", dist.Normal(0.0, 1.0 if float(y.sum()) > 0 else 2.0))
+    a = pyro.sample("a", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(a + b * x, 0.5), obs=y)
+
+
+def test_fits_that_share_nothing_are_judged_elsewhere_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    (x, y), alone = datasets(1)[0], []
+    monkeypatch.setattr("bnnzoo.inference.many.fitted", lambda *args, **how: alone.append(1) or fitted(*args, **how))
+    monkeypatch.setattr(verdict, "accuracy_of", lambda posterior: pytest.fail("the model was evaluated for a verdict"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ManyFits(decided, bz.MeanFieldVI(), 2, judged=False)([(x + 5, y.abs()), (x + 5, -y.abs())], [0, 1])
+    assert alone == [1]
 
 
 def test_fits_that_are_judged_elsewhere_warn_of_what_their_records_say(monkeypatch: pytest.MonkeyPatch) -> None:

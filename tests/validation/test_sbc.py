@@ -1,5 +1,6 @@
 """Simulation-based calibration: of an exact method, of one known to be too narrow, and of the bookkeeping."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,8 @@ from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.shares import ShareError
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import sbc, sbc_joint, sbc_merged, sbc_verdict
-from bnnzoo.validation.simulations import CalibrationError, values_in_short
+from bnnzoo.validation.simulated_data import CalibrationError
+from bnnzoo.validation.simulations import values_in_short
 from tests.helpers.exact_linear import ExactLinear
 
 TARGET = linear_gaussian(num_data=8, num_inputs=2)
@@ -83,6 +85,30 @@ def test_calibration_around_the_data_at_hand():
     )
     assert sbc_verdict(ranks)["uniform"].all()
     assert list(ranks.children) == ["posterior_sbc"]
+
+
+def test_truths_around_the_data_come_from_all_chains_however_many_there_are():
+    def call(number):
+        settings = {"num_draws": 4, "around": "posterior", "keep": True, "seed": 1, **QUIET}
+        tree = sbc(TARGET.model, chains, *TARGET.data, num_simulations=number, **settings)
+        return tree["sbc_truth"]["w"].to_numpy()[0]
+
+    chains = bz.NUTS(num_chains=3, num_warmup=50, num_draws=4)
+    few, many = call(2), call(14)
+    assert np.array_equal(many[:2], few)
+    theta = bz.fit(TARGET.model, chains, *TARGET.data, seed=1, **QUIET).draws().numpy()
+    assert sorted(map(tuple, many[:12])) == sorted(map(tuple, theta.reshape(12, -1)))  # all of them before one repeats
+    assert {int(np.argwhere((theta == truth).all(-1))[0, 0]) for truth in many[:6]} == {0, 1, 2}
+
+
+def test_a_file_of_truths_in_another_order_is_refused(tmp_path):
+    path = tmp_path / "ranks.sbc"
+    call = {"num_simulations": 2, "num_draws": 9, "around": "posterior", "path": path, **QUIET}
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)
+    tensors, header = read_archive(path)
+    write_archive(path, tensors, {name: value for name, value in header.items() if name != "truths"})
+    with pytest.raises(ValueError, match="holds ranks of another calibration: its truths differs"):
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)
 
 
 def test_a_file_goes_on_where_it_stopped(tmp_path):
@@ -207,43 +233,6 @@ def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method
         assert not verdict.loc[["intercept", "slope"], "uniform"].any()
         if around == "prior":  # around one posterior all fits may err to the same side
             assert set(verdict.loc[["intercept", "slope"], "finding"]) == {"draws too narrow"}
-
-
-def rates(y):
-    """Counts with rates of their own, whose posteriors are independent Gamma distributions."""
-    with pyro.plate("rows", len(y)):
-        rate = pyro.sample("rate", dist.Gamma(torch.tensor(2.0, dtype=torch.float64), 1.0))
-        pyro.sample("y", dist.Poisson(rate), obs=y)
-
-
-def z_of(values, mean, variance):
-    return float((values.mean() - mean) / np.sqrt(variance / values.size))
-
-
-@SHORT_FIT
-@pytest.mark.parametrize(
-    ("method", "num_rates", "num_simulations"),
-    [
-        (bz.NUTS(num_chains=1, num_warmup=150, num_draws=200), 2, 1000),
-        (bz.HMC(num_chains=1, num_warmup=150, num_draws=200), 2, 1000),
-        (bz.MAMS(num_chains=4, num_warmup=150, num_draws=100), 300, 15),
-        (bz.ChEESHMC(num_chains=4, num_warmup=150, num_draws=100), 300, 15),
-    ],
-    ids=["NUTS", "HMC", "MAMS", "ChEES"],
-)
-def test_exact_samplers_are_calibrated(method, num_rates, num_simulations):
-    """Ranks of thousands of independent rates, pooled: draws whose variances are 14% too small have a z of the width of 5.
-
-    A leaf of NUTS that is accepted by the weight before it has such draws (z = 5.2 here, -0.7 as it should be). Fits of samplers
-    in lockstep cost more, so that few of them have many rates each.
-    """
-    y = torch.zeros(num_rates, dtype=torch.float64)
-    ranks = sbc(rates, method, y, num_simulations=num_simulations, num_draws=49, seed=1, **QUIET)
-    places = (ranks["prior_sbc"]["rate"].to_numpy().ravel() + 0.5) / 50
-    assert places.size >= 2000
-    assert z_of((places - 0.5) ** 2, 1 / 12, 1 / 180) < 4
-    assert abs(z_of(places, 0.5, 1 / 12)) < 4
-    assert float(sbc_verdict(ranks).loc["log_likelihood", "p"]) > 1e-3
 
 
 def scale_model(y=None):
@@ -566,6 +555,80 @@ def test_truths_are_draws_of_the_prior_that_the_method_sees(model: Any, sentence
         sbc(model, bz.Laplace(), *LINE, num_simulations=4, num_draws=9, progress=False)
     with pytest.raises(ValueError, match=sentence):
         bz.validation.study(model, {"laplace": bz.Laplace()}, *LINE, num_repeats=2, progress=False)
+
+
+def wide_counts(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1000.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Poisson((b * x).exp()), obs=y)
+
+
+def wide_values(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1000.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal((b * x).exp(), 1.0), obs=y)
+
+
+def tiny_scale(x: torch.Tensor, y: torch.Tensor) -> None:
+    s = pyro.sample("s", dist.LogNormal(-2000.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(0.0 * x, 1.0 + s), obs=y)
+
+
+def unfactorised(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1000.0))
+    root = torch.linalg.cholesky((0.5 * b.clamp(max=1.0)).exp() + torch.eye(2) * b.exp())[0, 0]
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(root * x, 1.0), obs=y)
+
+
+NARROWER = r"Write narrower priors; bz\.prior_predictive\(model, \.\.\.\) shows what data they imply\. Or draw the"
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (
+            wide_counts,
+            r"The prior predictive distribution overflows: with parameters drawn from the prior, site 'y' is simulated as -9\.22",
+        ),
+        (wide_values, r"with parameters drawn from the prior, site 'y' is simulated as .*(inf|e\+)"),
+        (
+            tiny_scale,
+            r"The prior of site 's' overflows: a draw is \[0\.0\], of which the unconstrained value is not finite in",
+        ),
+        (unfactorised, r"cannot be evaluated with parameters drawn from the prior: after site 'b' it fails with"),
+    ],
+)
+def test_priors_that_overflow_are_named(model: Any, what: str) -> None:
+    """The observations were said to be wrong, which the user never sees."""
+    for asked in (
+        lambda: sbc(model, bz.Laplace(), *LINE, num_simulations=10, num_draws=9, **QUIET),
+        lambda: bz.validation.study(model, {"laplace": bz.Laplace()}, *LINE, num_repeats=10, **QUIET),
+    ):
+        with pytest.raises(CalibrationError, match=what) as caught:
+            asked()
+        assert re.search(NARROWER, str(caught.value))
+
+
+def test_data_may_be_given_by_name() -> None:
+    call: Any = {"num_simulations": 2, "num_draws": 9, **QUIET}
+    by_place = sbc(scaled(1.0), bz.Laplace(), *LINE, **call)
+    assert sbc(scaled(1.0), bz.Laplace(), x=LINE[0], y=LINE[1], **call).identical(by_place)
+    with pytest.raises(
+        TypeError, match=r"The model has no positional argument 'num_simulation'; its arguments are x, y"
+    ):
+        sbc(scaled(1.0), bz.Laplace(), *LINE, num_simulation=2)
+
+    def seeded(x: torch.Tensor, seed: torch.Tensor, y: torch.Tensor) -> None:
+        scaled(1.0)(x, y)
+
+    for asked in (partial(sbc, seeded, bz.Laplace()), partial(bz.validation.study, seeded, {"laplace": bz.Laplace()})):
+        name = asked.func.__name__
+        with pytest.raises(
+            TypeError, match=rf"'seed' is an argument of the model and a setting of {name}, which takes"
+        ):
+            asked(LINE[0], seed=3, y=LINE[1])
 
 
 @pytest.mark.parametrize(

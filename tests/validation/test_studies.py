@@ -1,5 +1,6 @@
 """Simulation studies: bias, coverage and lengths of an exact method, of one known to be off, and the bookkeeping."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,17 @@ def test_a_file_of_another_prior_is_not_gone_on_from(tmp_path: Path) -> None:
         study(scaled(9.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), **call)
     with pytest.raises(TypeError, match=r"truth is a float; write values by latent site, truth=\{'slope': 1\.0\}\."):
         study(scaled(1.0), {"laplace": bz.Laplace()}, torch.ones(8), torch.zeros(8), truth=1.0, **call)
+
+
+def test_neither_the_executor_nor_names_of_data_change_the_study(tmp_path: Path) -> None:
+    methods = {"exact": ExactLinear(), "narrow": ExactLinear(scale=0.5)}
+    call: Any = {"sizes": (10, 20), "num_repeats": 7, **QUIET}
+    here = study(TARGET.model, methods, *TARGET.data, **call)
+    with ThreadPoolExecutor(2) as executor:
+        there = study(TARGET.model, methods, *TARGET.data, executor=executor, path=tmp_path / "study", **call)
+    assert there.identical(here)
+    by_name = dict(zip(("x", "y"), TARGET.data, strict=True))
+    assert study(TARGET.model, methods, **by_name, path=tmp_path / "study", **call).identical(here)
 
 
 @pytest.mark.parametrize(
