@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bnnzoo.apps.benchmarking.uci import Score, differences
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?")
@@ -66,10 +68,16 @@ def means_over_splits(results: dict[str, Any]) -> Iterator[float]:
             yield sum(run[measure] for run in runs) / len(runs)
 
 
+def against_nuts(results: dict[str, Any]) -> Iterator[float]:
+    for found in differences((Score(**each) for each in results["scores"]), "nuts").values():
+        yield from (found.difference, found.standard_error, found.detectable, found.num_needed)
+
+
 DERIVED: dict[str, Callable[[dict[str, Any]], Iterator[float]]] = {
     "disentanglement.json": means_over_splits,
     "formulas.json": differences_from_r,
     "misspecified.json": totals,
+    "uci_methods.json": against_nuts,
 }
 """Numbers that follow from those of a file."""
 
