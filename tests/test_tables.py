@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bnnzoo.apps.benchmarking.uci import Score, differences
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d[\d,]*(?:\.\d+)?")
@@ -143,6 +145,12 @@ def in_milliseconds(results: dict[str, Any]) -> Iterator[float]:
     yield from (value / 1000 for value in results["medians"].values())
 
 
+def scores_and_differences(results: dict[str, Any]) -> Iterator[float]:
+    yield from by_method_and_set(results)
+    for found in differences((Score(**each) for each in results["scores"]), "nuts").values():
+        yield from (found.difference, found.standard_error, found.detectable, found.num_needed)
+
+
 DERIVED: dict[str, Callable[[dict[str, Any]], Iterator[float]]] = {
     "digits_convnet.json": over_seeds_of_images,
     "disentanglement.json": means_over_splits,
@@ -157,7 +165,7 @@ DERIVED: dict[str, Callable[[dict[str, Any]], Iterator[float]]] = {
     "serving.json": numbers_in_names,
     "uci_gap.json": by_method_and_set,
     "uci_least_squares.json": by_method_and_set,
-    "uci_methods.json": by_method_and_set,
+    "uci_methods.json": scores_and_differences,
     "variational_step_*.json": in_milliseconds,
 }
 """Numbers that follow from those of a file."""

@@ -1,6 +1,6 @@
 """Refits to parts of the rows, of many lengths, by one program: a part is filled up with rows of weight zero."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -87,7 +87,9 @@ class Padding:
         return weights, *select(density.data, rows, density.num_data)
 
 
-def padding_that_pays(density: LogDensity, method: Method, parts: Sequence[Tensor]) -> Padding | None:
+def padding_that_pays(
+    density: LogDensity, method: Method, lengths: Collection[int], parts: Iterable[Tensor]
+) -> Padding | None:
     """Return the padding of parts of the rows; None where it does not pay, or where the posterior would not be that of the part.
 
     It pays where parts have several lengths, each of which would be traced and compiled, and a gradient is cheap. The log joint
@@ -99,11 +101,12 @@ def padding_that_pays(density: LogDensity, method: Method, parts: Sequence[Tenso
     density : LogDensity
         Given all rows.
     method : Method
-    parts : sequence of Tensor
-        Numbers of the rows of each part.
+    lengths : collection of int
+        Of the parts.
+    parts : iterable of Tensor
+        Numbers of the rows of each part, read only if padding might pay.
     """
-    lengths = {len(rows) for rows in parts}
-    if len(lengths) < MIN_LENGTHS or 0 in lengths or density.num_params * density.num_data > SMALL:
+    if len({*lengths}) < MIN_LENGTHS or 0 in lengths or density.num_params * density.num_data > SMALL:
         return None
     model = density.model
     if not _sees_the_density_only(method) or enumerated(model) is not None or isinstance(model, PredictsGivenData):

@@ -17,6 +17,7 @@ from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
 from bnnzoo.inference.many import ManyFits, in_blocks
 from bnnzoo.predictive import predict
@@ -57,6 +58,11 @@ class Refit:
         kept[torch.from_numpy(self.left_out)] = False
         return kept.nonzero()[:, 0].to(density.device)
 
+    def fitted(self, density: LogDensity, padding: Padding | None) -> Data:
+        """Return the arguments of the model without the rows."""
+        rows = self.kept(density)
+        return select(density.data, rows, density.num_data) if padding is None else padding.fitted(density, rows)
+
     def judged(self, posterior: Posterior, density: LogDensity, padding: Padding | None) -> xr.DataArray:
         """Return the log likelihood ``[chain, draw, obs_id]`` of the rows."""
         rows = torch.from_numpy(self.left_out).to(density.device)
@@ -70,20 +76,14 @@ def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
 
     What counts is how a method predicts: that it is an approximation has been said of the fit to all rows.
     """
-    method, kept = refits[0].method, [each.kept(density) for each in refits]
-    padding = padding_that_pays(density, method, kept)
+    method, kept = refits[0].method, (each.kept(density) for each in refits)
+    padding = padding_that_pays(density, method, [density.num_data - len(each.left_out) for each in refits], kept)
     fitted = density if padding is None else replace(density, model=padding.model)
     fits = fits_like(fitted, method, len(refits), judged=False)
     found: list[xr.DataArray] = []
-    for block in in_blocks(zip(refits, kept, strict=True)):
-        parts = [
-            select(density.data, rows, density.num_data) if padding is None else padding.fitted(density, rows)
-            for _, rows in block
-        ]
-        posteriors = fits(parts, [each.seed for each, _ in block])
-        found += [
-            each.judged(posterior, density, padding) for (each, _), posterior in zip(block, posteriors, strict=True)
-        ]
+    for block in in_blocks(refits):
+        posteriors = fits([each.fitted(density, padding) for each in block], [each.seed for each in block])
+        found += [each.judged(posterior, density, padding) for each, posterior in zip(block, posteriors, strict=True)]
     return found
 
 

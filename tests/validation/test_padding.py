@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference import many
-from bnnzoo.validation.padding import padding_that_pays
+from bnnzoo.validation.padding import Padding, padding_that_pays
 
 NUM_ROWS, SHORTEST = 16, 13
 GENERATOR = torch.Generator().manual_seed(0)
@@ -59,6 +59,10 @@ def test_every_past_is_fitted_as_if_there_were_no_other(
         assert value == pytest.approx(-float(bz.calibration.nll(tree)[0]), abs=1e-7)
 
 
+def padding_of(density: LogDensity, method: Any, parts: list[Tensor] = PASTS) -> Padding | None:
+    return padding_that_pays(density, method, [len(rows) for rows in parts], parts)
+
+
 def by_number_of_rows(x: Tensor, y: Tensor) -> None:
     b = pyro.sample("b", dist.Normal(torch.zeros(2).to(x), 1.0 / math.sqrt(len(x))).to_event(1))
     with pyro.plate("rows", len(x)):
@@ -93,7 +97,7 @@ def mixture(x: Tensor, y: Tensor) -> None:
 @pytest.mark.parametrize("model", [by_number_of_rows, by_other_rows, scaled, random_walk, mixture])
 def test_parts_are_not_padded_where_the_posterior_would_be_another(model: Any) -> None:
     density = build_density(model, X, Y, dtype=torch.float64)
-    assert padding_that_pays(density, bz.Laplace(), PASTS) is None
+    assert padding_of(density, bz.Laplace()) is None
 
 
 @pytest.mark.parametrize(
@@ -110,13 +114,13 @@ def test_parts_are_not_padded_where_the_posterior_would_be_another(model: Any) -
 )
 def test_nor_for_methods_that_count_rows_or_for_two_lengths(method: Any, parts: list[Tensor]) -> None:
     density = build_density(regression, X, Y, dtype=torch.float64)
-    assert padding_that_pays(density, bz.Laplace(), PASTS) is not None
-    assert padding_that_pays(density, method, parts) is None
+    assert padding_of(density, bz.Laplace()) is not None
+    assert padding_of(density, method, parts) is None
 
 
 def test_what_is_left_out_is_in_no_argument() -> None:
     density = build_density(regression, X, Y, dtype=torch.float64)
-    padding = padding_that_pays(density, bz.Laplace(), PASTS)
+    padding = padding_of(density, bz.Laplace())
     assert padding is not None
     weights, x, y = padding.fitted(density, PASTS[0])
     assert weights.tolist() == [1.0] * SHORTEST + [0.0] * (padding.length - SHORTEST)
@@ -128,7 +132,7 @@ def test_what_is_left_out_is_in_no_argument() -> None:
 def test_large_models_are_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     density = build_density(regression, X, Y, dtype=torch.float64)
     monkeypatch.setattr("bnnzoo.validation.padding.SMALL", density.num_params * NUM_ROWS - 1)
-    assert padding_that_pays(density, bz.Laplace(), PASTS) is None
+    assert padding_of(density, bz.Laplace()) is None
 
 
 def test_folds_of_several_sizes_are_fitted_together() -> None:

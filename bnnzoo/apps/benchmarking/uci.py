@@ -235,8 +235,8 @@ def summarise(scores: Iterable[Score]) -> dict[tuple[str, str, str], dict[str, t
     return {key: {name: _mean(group, name) for name in MEASURES} for key, group in groups.items()}
 
 
-def differences(scores: Iterable[Score]) -> dict[tuple[str, str, str], PairedComparison]:
-    """Return how the log density of each method differs from that of the first one, on the splits that both have been scored on.
+def differences(scores: Iterable[Score], reference: str) -> dict[tuple[str, str, str], PairedComparison]:
+    """Return how the log density of each method differs from that of a reference, on the splits that both have been scored on.
 
     Standard errors allow for the overlap of the training parts (Nadeau and Bengio 2003), which those of :func:`summarise` and of
     published tables do not.
@@ -244,20 +244,21 @@ def differences(scores: Iterable[Score]) -> dict[tuple[str, str, str], PairedCom
     Parameters
     ----------
     scores : iterable of Score
+    reference : str
+        Name of a method.
 
     Returns
     -------
     dict
-        By set, kind of splits and method, without the first one of each set.
+        By set, kind of splits and method, the reference left out; empty for a set on which it has no scores.
     """
     found: dict[tuple[str, str], dict[str, dict[int, Score]]] = {}
     for score in scores:
         found.setdefault((score.set, score.splits), {}).setdefault(score.method, {})[score.split] = score
     compared = {}
     for (name, kind), by_method in found.items():
-        reference, *others = by_method
-        for method in others:
-            base, own = by_method[reference], by_method[method]
+        base = by_method.pop(reference, {})
+        for method, own in by_method.items():
             if shared := [split for split in own if split in base]:
                 gaps = [own[split].log_density - base[split].log_density for split in shared]
                 overlap = np.mean([_overlap(own[split]) for split in shared])

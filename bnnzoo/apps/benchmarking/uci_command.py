@@ -99,7 +99,7 @@ def benchmark_commands(
                     console.print(text, highlight=False, markup=False, soft_wrap=True)
                     return
             for name in names:
-                console.print(_grid(name, [score for score in scores if score.set == name]))
+                console.print(_grid(name, [score for score in scores if score.set == name], next(iter(chosen))))
 
     return app
 
@@ -111,15 +111,15 @@ def _say(console: Console, score: Score) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _grid(name: str, scores: list[Score]) -> Grid:
+def _grid(name: str, scores: list[Score], reference: str) -> Grid:
     """Return a table of a set: mean and standard error over splits, and differences; then published rows of standard splits."""
     grid = Grid(title=f"{name}, {scores[0].splits} splits", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     grid.add_column("method", no_wrap=True)
     for measure in MEASURES:
         grid.add_column(measure.replace("_", " "), overflow="fold")
-    summary, compared = summarise(scores), differences(scores)
+    summary, compared = summarise(scores), differences(scores, reference)
     if compared:
-        grid.add_column(f"log density vs {next(iter(summary))[2]}", overflow="fold")
+        grid.add_column(f"log density vs {reference}", overflow="fold")
         grid.add_column("splits needed", overflow="fold")
         grid.caption = DIFFERENCES
     for key, found in summary.items():

@@ -158,23 +158,26 @@ def scored(method: str, log_densities: tuple[float, ...], kind: str = "standard"
 def test_differences_are_of_the_same_splits_and_allow_for_their_overlap() -> None:
     first, other = (0.0, 1.0, 2.0, 3.0), (0.3, 1.1, 2.7)
     scores = [*scored("nuts", first), *reversed(scored("mfvi", other))]
-    found = differences(scores)
+    found = differences(scores, "nuts")
     gaps = np.array([0.3, 0.1, 0.7])
     assert list(found) == [("a", "standard", "mfvi")]
     (compared,) = found.values()
     assert compared.difference == pytest.approx(gaps.mean())
     assert compared.standard_error == pytest.approx(np.sqrt((1 / 3 + 1 / 9) * gaps.var(ddof=1)))
-    (gap,) = differences([*scored("nuts", first, "gap"), *scored("mfvi", other, "gap")]).values()
+    (gap,) = differences([*scored("nuts", first, "gap"), *scored("mfvi", other, "gap")], "nuts").values()
     assert gap.standard_error == pytest.approx(np.sqrt((1 / 3 + 1 / 2) * gaps.var(ddof=1)))
-    (kept,) = differences([*scored("nuts", first), *scored("mfvi", other, overlap=0.25)]).values()
+    (kept,) = differences([*scored("nuts", first), *scored("mfvi", other, overlap=0.25)], "nuts").values()
     assert kept.standard_error == pytest.approx(np.sqrt((1 / 3 + 1 / 4) * gaps.var(ddof=1)))
-    assert not differences(scored("nuts", first))
+    assert not differences(scored("nuts", first), "nuts") and not differences(scores, "laplace")
+    assert differences(scores, "mfvi")["a", "standard", "nuts"].difference == pytest.approx(-gaps.mean())
 
 
 def test_the_table_says_how_many_splits_it_takes() -> None:
     table = Console(width=250, record=True, file=StringIO())
     clear = (0.0, 1.0, 2.0), (-1.0, 0.1, 0.95)
-    table.print(_grid("a", [*scored("nuts", clear[0]), *scored("mfvi", clear[1]), *scored("map", (0.1, 0.9, 2.5))]))
+    table.print(
+        _grid("a", [*scored("nuts", clear[0]), *scored("mfvi", clear[1]), *scored("map", (0.1, 0.9, 2.5))], "nuts")
+    )
     text = table.export_text()
     assert "log density vs nuts" in text and "splits needed" in text
     assert re.search(r"nuts .* reference", text)
