@@ -64,6 +64,12 @@ def test_seeds_stand_in_one_cell_as_median_and_range() -> None:
     assert "| `cubic` | 1.04 (0.9 to 1.2) |" in table_page(seeds)
 
 
+def test_seconds_of_compiling_stand_apart_from_those_of_the_fit() -> None:
+    page = table_page([cell("cubic", "nuts", seconds=2.5, compiling=1.25, processor=7.0)])
+    of_fit, of_compiling = page.split("## Wall seconds")[1:]
+    assert "| `cubic` | 2.5 |" in of_fit and "| `cubic` | 1.25 |" in of_compiling
+
+
 def test_other_programs_have_a_table_of_their_own() -> None:
     cells = [
         cell("cubic", "nuts", distance=1.04),
