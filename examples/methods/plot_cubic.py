@@ -44,6 +44,7 @@ methods = {
     ),
     "converged": bz.MAP(6, num_steps=3000),
 }
+count = 60  # members with the starts of the course, below
 sigmas = {"Gaussian": bz.likelihoods.heteroscedastic_gaussian(), "Laplace": bz.likelihoods.heteroscedastic_laplace()}
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
@@ -51,6 +52,7 @@ if "--smoke" in sys.argv:  # smaller settings, for the tests
         "plain": bz.DeepEnsemble(2, num_steps=20, learning_rate=0.08, schedule="constant"),
         "adversarial": bz.DeepEnsemble(2, num_steps=20, adversarial=bz.inference.FGSM(0.01)),
     }
+    count = 2
 # sphinx_gallery_end_ignore
 net = torch.nn.Sequential(
     *(torch.nn.Linear(1, 10), torch.nn.ReLU(), torch.nn.Linear(10, 6), torch.nn.ReLU()),
@@ -114,11 +116,6 @@ figure.supylabel("y")
 # N(0, s²), where s, of each matrix or vector, is the absolute value of a draw from N(0, 0.1²). Sixty members show how often one
 # fails; the course documents six.
 
-count = 60
-# sphinx_gallery_start_ignore
-if "--smoke" in sys.argv:
-    count = 2
-# sphinx_gallery_end_ignore
 rng = np.random.default_rng(0)
 sizes = [parameter.numel() for parameter in net.parameters()]
 starts = [np.concatenate([rng.normal(0, abs(rng.normal(0, 0.1)), size) for size in sizes]) for _ in range(count)]
