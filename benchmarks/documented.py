@@ -116,7 +116,7 @@ def foong() -> None:
 def foong_chains(chains: int = 16) -> None:
     """Print and write how far the means of single chains are from the reference, in its sds, next to the published ones.
 
-    A trajectory of length 0.2 is a tenth of the length that the chains of `HMC` learn or have by default, or less.
+    Trajectories of length 0.2 take a quarter of the steps that those of `HMC` as typed take, which its ``max_steps`` ends.
     """
     here, rows, x, published = places()
     mean, sd = (here[moment].to_numpy()[rows].astype(float) for moment in ("mean", "sd"))

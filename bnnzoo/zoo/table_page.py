@@ -32,6 +32,8 @@ GRIDS: dict[str, Callable[[Cell], float | None]] = {
     ),
     "Gradients of the log density": lambda cell: cell.gradients,
     "Processor seconds of fit and predictions": lambda cell: cell.processor,
+    "Wall seconds of the fit": lambda cell: cell.seconds,
+    "Wall seconds of it that went into tracing and compiling": lambda cell: cell.compiling,
 }
 
 

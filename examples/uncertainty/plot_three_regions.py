@@ -61,10 +61,10 @@ axes[1, 0].legend(fontsize="small")
 # %%
 # Where classes overlap, the uncertainty is aleatoric under both priors: 0.61 of 0.63 nats, and 0.68 of 0.68. Where one class is
 # alone there is little of it under the wide prior. In the gap this prior allows the change of class at any place: the curves of
-# its draws are steep, and differ, and half of the uncertainty is epistemic. In the middle the two kinds together are as large as in
-# the overlap, where nearly all is aleatoric: the total does not tell the regions apart, and its parts do. The narrow prior allows
-# smooth functions only: they agree that the change is gradual, and what they agree on is counted as aleatoric. The total is
-# nearly twice that under the wide prior, and 4 percent of it is epistemic: a small epistemic part does not mean that a region is
-# known.
+# its draws are steep, and differ, and half of the uncertainty is epistemic. In the middle the two kinds together are as large as
+# in the overlap, where nearly all is aleatoric: the total does not tell the regions apart, and its parts do. The narrow prior
+# allows smooth functions only: they agree that the change is gradual, and what they agree on is counted as aleatoric. The total
+# is nearly twice that under the wide prior, and 4 percent of it is epistemic: a small epistemic part does not mean that a region
+# is known.
 
 plt.show()

@@ -13,6 +13,6 @@ PUBLISHED: dict[str, dict[str, Row]] = {
     "dropout, 2020": {"concrete": (None, -3.051), "energy": (None, -0.975), "yacht": (None, -1.330)},
     "ensemble, 2020": {"concrete": (None, -2.886), "energy": (None, -1.298), "yacht": (None, -2.441)},
 }
-"""RMSE, where one was published, and mean log density in original units: a linear regression on the same splits; Gal and
-Ghahramani (2016); Mukhoti, Stenetorp and Gal (2018); Lakshminarayanan, Pritzel and Blundell (2017); Antoran, Allingham and
+"""RMSE, where one was published, and mean log density in original units: a linear regression on all splits of the benchmark; Gal
+and Ghahramani (2016); Mukhoti, Stenetorp and Gal (2018); Lakshminarayanan, Pritzel and Blundell (2017); Antoran, Allingham and
 Hernandez-Lobato (2020)."""

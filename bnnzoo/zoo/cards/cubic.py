@@ -39,7 +39,8 @@ CARD = Card(
     description=(
         "Forty observations of a cubic on (-4, 4), predicted up to -6 and 6: the toy problem of deep ensembles and of "
         "probabilistic backpropagation. Methods differ in what they say beyond the data, where the exact posterior "
-        "widens."
+        "widens. The practical's own networks 1-10-6-30-2, trained by 600 steps of Adam at 0.08, are on a page of the "
+        "gallery: four of six documented ones end with losses of 5.23 to 9.23, where a constant has 4.58."
     ),
     references=(
         "B. Lakshminarayanan, A. Pritzel, C. Blundell (2017), Simple and scalable predictive uncertainty estimation "

@@ -31,7 +31,10 @@ CARD = Card(
     title="Three arms of a spiral",
     description=(
         "Three thousand observations in three arms that wind around each other, with noise that grows outwards. Networks "
-        "separate the arms; methods differ in how sure they are outside of them, which the gallery shows in maps."
+        "separate the arms; methods differ in how sure they are outside of them, which the gallery shows in maps, "
+        "with the practical's own settings: a network 2-150-150-3, 300 steps of Adam at 0.1 and a penalty of 9 times the "
+        "norm of the weights, for which an accuracy of 0.964 and a loss of 0.106 are documented; four such networks have "
+        "0.962 and 0.111 there."
     ),
     references=("A. Karpathy, notes of the course CS231n, where the spiral is the first example of a network.",),
     prior=PriorChoice(
