@@ -3,7 +3,7 @@
 import inspect
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -282,9 +282,7 @@ class ManyFits:
             places = [i for i, each in enumerate(kinds) if each == kind]
             fits = [(i, self._of_kind(kind, arguments[i], seeds[i])) for i in places]
             alike = [(i, each) for i, each in fits if each is not None]
-            known = self._known[kind]
-            is_small = known.num_params * known.num_data <= SMALL
-            with one_arithmetic_thread() if is_small else nullcontext():
+            with _threads_for(self._known[kind]):
                 made, place, failed = self._together_up_to_an_error(alike, first)
             for (i, _), posterior in zip(alike, made, strict=False):
                 found[i] = posterior
@@ -292,7 +290,8 @@ class ManyFits:
                 found, kinds, error = found[:place], kinds[:place], failed
         for each in found:
             if each is not None:
-                warn_of_troubles(each, evaluate=self._judged)
+                with _threads_for(each.density):
+                    warn_of_troubles(each, evaluate=self._judged)
         return found, error
 
     def _together_up_to_an_error(
@@ -349,6 +348,10 @@ class ManyFits:
         columns = columns_of(arguments.given, argument_names(self._model, len(arguments.given)))
         looked_at = density, Evaluated(start.to(gradient), value, gradient)
         return density, FitContext(seed, engine=self._engine, columns=columns, looked_at=looked_at)
+
+
+def _threads_for(density: LogDensity) -> AbstractContextManager[None]:
+    return one_arithmetic_thread() if density.num_params * density.num_data <= SMALL else nullcontext()
 
 
 class _Arguments(NamedTuple):

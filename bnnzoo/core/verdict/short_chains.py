@@ -12,6 +12,7 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.importance import Shift, WeightedDraws
 from bnnzoo.core.verdict.quantities import Quantities
+from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.engine.points import Points
 from bnnzoo.engine.torch_private import LoweringWarning
@@ -71,8 +72,8 @@ def moves(density: LogDensity, drawn: WeightedDraws, shrunk: float = 1.0) -> Ite
     value_and_grad = _value_and_grad(density)
 
     def at(z: Tensor) -> _State:
-        value, gradient = value_and_grad(centre + z @ root.mT, *density.data)
-        gradient = gradient @ root
+        value, gradient = value_and_grad(centre + _product(z, root.mT), *density.data)
+        gradient = _product(gradient, root)
         fails = ~(value.isfinite() & gradient.isfinite().all(1))
         return _State(z, value.masked_fill(fails, -math.inf), gradient.masked_fill(fails[:, None], 0.0))
 
@@ -100,7 +101,7 @@ def moves(density: LogDensity, drawn: WeightedDraws, shrunk: float = 1.0) -> Ite
         )
         rates.append(float(change.clamp(max=0.0).exp().mean()))
         step *= FACTOR_BELOW if rates[-1] < LOW else FACTOR_ABOVE if rates[-1] > HIGH else 1.0
-        path.append(centre + state.z @ root.mT)
+        path.append(centre + _product(state.z, root.mT))
         if number in (NUM_TRAJECTORIES, 2 * NUM_TRAJECTORIES, MOST_TRAJECTORIES):
             yield Moved(torch.stack(path), sum(rates[-number // 3 :]) / (number // 3))
 
@@ -119,6 +120,12 @@ def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]
 
     alone = single_value_and_grad(density.log_joint)
     return density.shared("short chains", lambda: Points(alone, batched, NUM_TRAJECTORIES * MAX_LEAPS, eagerly))
+
+
+def _product(few: Tensor, root: Tensor) -> Tensor:
+    """Return a product that is too small for torch's threads: on a busy machine they wait for each other ten times as long."""
+    with one_arithmetic_thread():
+        return few @ root
 
 
 def _root(theta: Tensor) -> Tensor:

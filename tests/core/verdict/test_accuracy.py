@@ -1,7 +1,9 @@
 """How far approximations are from posteriors that are known, and what is said of it."""
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyro
@@ -9,6 +11,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense
@@ -124,6 +127,40 @@ def test_factorisations_that_fail_along_the_way_reject_single_points() -> None:
     found = next(moves(density, WeightedDraws(draws, torch.zeros(len(draws)))))
     assert found.acceptance > 0.5 and bool((found.theta[..., 0] < 3.0).all())
     assert float(found.theta[..., 0].max()) > 2.0
+
+
+class ThreadsOfProducts(TorchFunctionMode):
+    """Takes down how many threads torch has where it multiplies matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[int] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if "matmul" in func.__name__:
+            self.found.append(torch.get_num_threads())
+        return func(*args, **(kwargs or {}))
+
+
+def test_products_of_short_chains_are_too_small_for_threads() -> None:
+    def model() -> None:
+        pyro.sample("x", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+
+    before, draws = torch.get_num_threads(), torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))
+    torch.set_num_threads(2)
+    try:
+        with ThreadsOfProducts() as threads:
+            next(moves(build_density(model), WeightedDraws(draws, torch.zeros(len(draws)))))
+        assert len(threads.found) > 36 and set(threads.found) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> None:
