@@ -137,6 +137,4 @@ def test_every_card_without_a_reference_has_a_reason() -> None:
     firsts = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     given = {name for first in firsts for name in re.findall(r"`([^`]+)`", first)}
     without = set(bz.zoo.list().names) - set(referenced())
-    soon = {"mixture-density", "ten-thousand-weights"}  # whose long runs are being judged
-    assert given <= without
-    assert without - given <= soon
+    assert given == without
