@@ -67,7 +67,8 @@ def compare_scores(
     Raises
     ------
     ValueError
-        If there are fewer than two methods, their rows differ, the folds are not theirs, or a number is out of range.
+        If there are fewer than two methods, their rows differ, the folds are not theirs, a score is not finite, or a number is
+        out of range.
     TypeError
         If scores are something else.
 
@@ -97,12 +98,16 @@ def compare_scores(
         reference = max(rows, key=lambda name: float(rows[name].mean()))
     elif reference not in rows:
         raise ValueError(f"The reference {reference!r} is not one of the scores ({', '.join(rows)}).")
-    base = rows[reference]
+    base, unit = rows[reference], "observation" if splits is None else "split"
     for name, each in rows.items():
         if each.shape != base.shape:
-            unit = "observations" if splits is None else "splits"
             raise ValueError(
-                f"scores[{name!r}] is of {len(each)} {unit} and scores[{reference!r}] of {len(base)}: score the same ones."
+                f"scores[{name!r}] is of {len(each)} {unit}s and scores[{reference!r}] of {len(base)}: score the same ones."
+            )
+        if len(bad := np.flatnonzero(~np.isfinite(each))):
+            raise ValueError(
+                f"scores[{name!r}] is {each[bad[0]]} at {unit} {bad[0]}: a difference needs finite log densities; leave "
+                "that one out for every method."
             )
     if splits is not None and (folds is not None or horizon > 1):
         raise ValueError("splits= is for scores by split, and folds= and horizon= for scores by row: give one of them.")
@@ -178,6 +183,6 @@ def _rows(name: str, scores: object, splits: tuple[int, int] | None) -> Array:
     if found.ndim != 1 or not len(found):
         expected = "one number for each observation" if splits is None else "one number for each split"
         raise TypeError(
-            f"scores[{name!r}] is a {type(scores).__name__}; write a tree, what loo or kfold return, or {expected}."
+            f"scores[{name!r}] is of type {type(scores).__name__}; write a tree, what loo or kfold return, or {expected}."
         )
     return found

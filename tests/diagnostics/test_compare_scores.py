@@ -96,8 +96,19 @@ def test_forecasts_of_several_steps_have_a_wider_error() -> None:
             r"scores\['b'\] is of 9 observations and .* of 200",
         ),
         ({"a": BASE, "b": BASE}, {"reference": "c"}, ValueError, r"'c' is not one of the scores \(a, b\)"),
-        ({"a": BASE, "b": 3.0}, {}, TypeError, r"scores\['b'\] is a float; write a tree, what loo or kfold return"),
-        ({"a": BASE, "b": "text"}, {}, TypeError, r"scores\['b'\] is a str"),
+        (
+            {"a": BASE, "b": 3.0},
+            {},
+            TypeError,
+            r"scores\['b'\] is of type float; write a tree, what loo or kfold return",
+        ),
+        ({"a": BASE, "b": "text"}, {}, TypeError, r"scores\['b'\] is of type str"),
+        (
+            {"a": BASE, "b": np.where(np.arange(200) == 3, np.nan, BASE)},
+            {},
+            ValueError,
+            r"scores\['b'\] is nan at observation 3: a difference needs finite log densities",
+        ),
         ({"a": BASE, "b": xr.DataTree()}, {}, ValueError, r"scores\['b'\] has no group 'predictions_log_likelihood'"),
         (
             {"a": BASE, "b": CLOSE},
