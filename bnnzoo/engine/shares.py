@@ -5,7 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Share", "ShareError", "UnfinishedError", "file_of", "parts_in", "refuse_missing", "share_asked"]
+from bnnzoo.engine.files import refuse_missing_folder
+
+__all__ = [
+    "Share",
+    "ShareError",
+    "UnfinishedError",
+    "file_of",
+    "out_asked",
+    "parts_in",
+    "refuse_missing",
+    "share_asked",
+]
 
 NAMED = 5
 """How many of the missing items a sentence names."""
@@ -113,6 +124,21 @@ def share_asked(task: int | None, of: int | None) -> tuple[int, int] | None:
     if not 0 <= task < of:
         raise ShareError(f"--task {task} --of {of}: tasks are numbered from 0 to {of - 1}.")
     return task, of
+
+
+def out_asked(out: Path | None, task: tuple[int, int] | None, whole: str) -> Path:
+    """Return where a command writes: the file ``--out``, or the folder that tasks share; by default named after the whole file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file is to stand in a folder that does not exist.
+    """
+    if out is None:
+        out = Path(whole if task is None else Path(whole).stem)
+    if task is None:
+        refuse_missing_folder(out)
+    return out
 
 
 def parts_in(folder: Path, suffix: str, of: int | None = None) -> list[Path]:

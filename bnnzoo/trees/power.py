@@ -189,6 +189,11 @@ class PairedComparison:
         spread = self.standard_error / math.sqrt(1 / (self.num_entries or 1) + self.overlap)
         return _splits_needed(abs(self.difference), spread, self.overlap)
 
+    @property
+    def about_needed(self) -> str:
+        """`num_needed` to two digits; empty where no number suffices, or none is known."""
+        return f"{float(f'{self.num_needed:.2g}'):,.0f}" if math.isfinite(self.num_needed) else ""
+
     def is_clear(self, least: float = 0.0) -> bool:
         """Tell whether the difference is clear, and no smaller than ``least``."""
         return self._is_known and abs(self.difference) >= max(self.clear_from, least)
@@ -226,12 +231,11 @@ class PairedComparison:
         said = f"{number} {entries} show differences from {max(least, self.detectable):.2g} on"
         if abs(self.difference) >= self.clear_from or abs(self.difference) < least:
             return said
-        needed = self.num_needed
-        if math.isinf(needed):
+        if not self.about_needed:
             never = entries == "splits" and self.difference != 0
             return f"{said}, and one of this size no number of splits of these rows" if never else said
         unit = " observations" if entries == "folds" else ""
-        return f"{said}, and one of this size takes about {float(f'{needed:.2g}'):,.0f}{unit}"
+        return f"{said}, and one of this size takes about {self.about_needed}{unit}"
 
     @property
     def _is_known(self) -> bool:

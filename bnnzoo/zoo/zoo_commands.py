@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from bnnzoo.calibration import nll
 from bnnzoo.diagnostics import function_space
 from bnnzoo.engine.files import refuse_missing_folder
-from bnnzoo.engine.shares import UnfinishedError, share_asked
+from bnnzoo.engine.shares import UnfinishedError, out_asked, share_asked
 from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
@@ -112,9 +112,7 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         """Measure every method on every card with a reference posterior; what the file holds is not run again."""
         with one_sentence_errors():
             asked = share_asked(task, of)
-            out = Path(WHOLE if asked is None else WHOLE.removesuffix(".json")) if out is None else out
-            if asked is None:
-                refuse_missing_folder(out)
+            out = out_asked(out, asked, WHOLE)
             plan: Mapping[str, Any] = {
                 "cards": _listed(cards),
                 "methods": _listed(methods),

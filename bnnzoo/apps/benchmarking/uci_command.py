@@ -17,8 +17,7 @@ from bnnzoo.apps.benchmarking.sources import BenchmarkError, parse_splits
 from bnnzoo.apps.benchmarking.uci import MEASURES, WHOLE, Score, differences, merge_uci, run_uci, summarise
 from bnnzoo.apps.tables.options import NumTasks, TaskNumber
 from bnnzoo.core.method import Method
-from bnnzoo.engine.files import refuse_missing_folder
-from bnnzoo.engine.shares import UnfinishedError, share_asked
+from bnnzoo.engine.shares import UnfinishedError, out_asked, share_asked
 from bnnzoo.inference import MCDropout
 from bnnzoo.trees.power import PairedComparison
 
@@ -80,9 +79,7 @@ def benchmark_commands(
             }
             numbers = parse_splits(splits)
             asked = share_asked(task, of)
-            out = Path(WHOLE if asked is None else WHOLE.removesuffix(".json")) if out is None else out
-            if asked is None:
-                refuse_missing_folder(out)
+            out = out_asked(out, asked, WHOLE)
             plan: Mapping[str, Any] = {
                 "sets": names,
                 "methods": chosen,

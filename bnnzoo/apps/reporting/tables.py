@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Mapping
-from math import isfinite, isnan
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
             cell = Cell("reference")
         else:
             found = paired_difference(one, results.fitted[0])
-            numbers = f"{found.difference:+.3f} ± {found.standard_error:.3f} ({found.detectable:.3f}; {_needed(found)})"
+            numbers = f"{found.difference:+.3f} ± {found.standard_error:.3f} ({found.detectable:.3f}; {found.about_needed or NO})"
             cell = Cell("–" if isnan(found.difference) else numbers)
         cells.append(cell)
         if isinstance(one, Baseline):
@@ -340,18 +340,13 @@ def loo_grid(results: Results) -> Grid | None:
     return Grid("Leave-one-out cross-validation", note, columns, tuple(rows))
 
 
-def _needed(found: PairedComparison) -> str:
-    """Return how many observations or splits show a difference of the size found, to two digits."""
-    return f"{float(f'{found.num_needed:.2g}'):,.0f}" if isfinite(found.num_needed) else NO
-
-
 def _loo_gap(best: ELPDData, other: ELPDData) -> tuple[str, str, str]:
     """Return the difference of two sums over the same observations, how many show it, and how probably it is below zero."""
     found = PairedComparison.of_rows((other.elpd_i - best.elpd_i).to_numpy())
     gap, error, least = (found.num_rows * each for each in (found.difference, found.standard_error, found.detectable))
     worse = found.probability_worse
     told = "–" if isnan(worse) else f"{min(max(worse, 0.01), 0.99):.2f}"
-    return f"{gap:+.1f} ± {error:.1f} ({least:.1f})", _needed(found), told
+    return f"{gap:+.1f} ± {error:.1f} ({least:.1f})", found.about_needed or NO, told
 
 
 def _loo(fitted: Fitted) -> ELPDData | str:
