@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from bnnzoo.engine.shares import Share, ShareError, UnfinishedError, file_of, parts_in, refuse_missing, share_asked
+from bnnzoo.engine.shares import (
+    Share,
+    ShareError,
+    UnfinishedError,
+    file_of,
+    out_asked,
+    parts_in,
+    refuse_missing,
+    share_asked,
+)
 
 
 @pytest.mark.parametrize(("total", "of"), [(1, 1), (8, 3), (9, 3), (94, 7), (5, 5)])
@@ -64,3 +73,11 @@ def test_options_of_tasks() -> None:
         share_asked(3, 3)
     with pytest.raises(ShareError, match=r"3 cells are fewer than 4 tasks: share them among 3 or fewer\."):
         Share(0, 4).numbers(3, "cells")
+
+
+def test_commands_write_a_file_or_into_the_folder_of_the_tasks(tmp_path: Path) -> None:
+    assert out_asked(None, None, "table.json") == Path("table.json")
+    assert out_asked(None, (0, 2), "table.json") == Path("table")
+    assert out_asked(tmp_path / "new" / "folder", (0, 2), "table.json") == tmp_path / "new" / "folder"
+    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*new' for 'mine.json'; create it first"):
+        out_asked(tmp_path / "new" / "mine.json", None, "table.json")
