@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from bnnzoo.core.method import Method
+from bnnzoo.core.settings import Range
 from bnnzoo.inference import (
     HMC,
     MAMS,
@@ -57,7 +58,7 @@ SMOKE: dict[str, int] = {
     "every": 4,
     "rank": 4,
 }
-"""Largest values of the settings that make a run long."""
+"""Largest values of the settings that make a run long, where a method admits so little."""
 
 
 def small_methods(num_draws: int = 1000, num_warmup: int = 1000, num_steps: int = 3000) -> dict[str, Method]:
@@ -187,10 +188,12 @@ def smoke(method: Method) -> Method:
 
 def _smaller(method: object) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
+    hints = get_type_hints(type(method), include_extras=True)
     for field in fields(method):  # type: ignore[arg-type]
         value = getattr(method, field.name)
         if field.name in SMOKE and isinstance(value, int):
-            found[field.name] = min(value, SMOKE[field.name])
+            least = [each.low for each in get_args(hints[field.name]) if isinstance(each, Range)]
+            found[field.name] = min(value, int(max([SMOKE[field.name], *least])))
         elif (
             field.name == "every" and value is None
         ):  # once in a pass through the data, which a smoke budget may not reach

@@ -10,7 +10,7 @@ import torch
 import bnnzoo as bz
 from bnnzoo.core.settings import check_settings
 from bnnzoo.zoo import cards
-from bnnzoo.zoo.budgets import smoke
+from bnnzoo.zoo.budgets import smoke, table_methods
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import NAMES
 from bnnzoo.zoo.make_reference import MIN_CHAINS
@@ -46,6 +46,11 @@ def test_a_card_is_complete(name: str) -> None:
     if card.long_run is not None:
         assert card.long_run.num_chains >= MIN_CHAINS
         assert type(card.long_run).__name__ in {"NUTS", "MAMS", "HMC"}, "an exact sampler"
+
+
+@pytest.mark.parametrize("name", sorted(table_methods()))
+def test_a_smoke_budget_of_each_method_of_the_table_is_one_that_it_admits(name: str) -> None:
+    check_settings(smoke(table_methods()[name]))
 
 
 @pytest.mark.parametrize("name", OWN)
