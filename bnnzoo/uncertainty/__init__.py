@@ -25,6 +25,7 @@ from bnnzoo.uncertainty.evidential import (
     decompose_normal_inverse_gamma,
     decompose_normal_inverse_gamma_ensemble,
 )
+from bnnzoo.uncertainty.logits import logit_disagreement, max_expected_logit
 from bnnzoo.uncertainty.summarise import summarise
 from bnnzoo.uncertainty.variance import aleatoric_variance, epistemic_variance, total_variance
 
@@ -42,7 +43,9 @@ __all__ = [
     "gaussian_mixture_entropy",
     "jensen_shannon",
     "laplace_mixture_entropy",
+    "logit_disagreement",
     "margin",
+    "max_expected_logit",
     "max_probability",
     "mutual_information",
     "pairwise_kl",

@@ -10,7 +10,7 @@ from bnnzoo.testing import example_tree
 OF_PROBS = [
     *(getattr(uncertainty, name) for name in ("decompose", "entropies", "predictive_entropy", "expected_entropy",
       "mutual_information", "jensen_shannon", "pairwise_kl", "votes", "variation_ratio", "expected_disagreement",
-      "max_probability", "margin")),
+      "logit_disagreement", "max_probability", "max_expected_logit", "margin")),
     *(getattr(calibration, name) for name in ("nll_of_probs", "brier", "brier_split", "ece", "classwise_ece",
       "reliability_curve", "misclassified")),
     acquisition.bald,
@@ -69,8 +69,8 @@ def test_labels_outside_the_classes_and_no_labels(measure):
 
 
 COMPARING = {"decompose", "entropies", "mutual_information", "jensen_shannon", "pairwise_kl", "variation_ratio",
-             "expected_disagreement", "bald", "epistemic_variance", "total_variance", "gaussian_mixture_entropy",
-             "laplace_mixture_entropy", "crps", "sharpness"}  # fmt: skip
+             "expected_disagreement", "logit_disagreement", "bald", "epistemic_variance", "total_variance",
+             "gaussian_mixture_entropy", "laplace_mixture_entropy", "crps", "sharpness"}  # fmt: skip
 
 
 @pytest.mark.parametrize("measure", [*OF_PROBS, *OF_MOMENTS, *OF_DRAWS], **by_name)
