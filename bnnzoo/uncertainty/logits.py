@@ -1,4 +1,4 @@
-"""Scores of the expected logits, and how far the logits of draws are apart."""
+"""Scores of the expected logits, and of how far draws disagree on the largest."""
 
 import numpy as np
 import xarray as xr
@@ -46,10 +46,10 @@ def max_expected_logit(data: Labelled) -> xr.DataArray:
 
 
 def logit_disagreement(data: Labelled) -> xr.DataArray:
-    r"""Variance of the logits over draws, :math:`\frac1S \sum_{s,k} (z_{sk} - \bar z_k)^2`, a measure of epistemic uncertainty.
+    r"""Squared coefficient of variation over draws of the largest logit, :math:`\mathrm{var}_s(m_s) / \bar m^2`.
 
-    Unlike the mutual information it tells apart draws that all are nearly certain, of one class, to different degrees. With
-    the centred logits of :func:`max_expected_logit` it is the total variance of compositions.
+    A measure of epistemic uncertainty. With the centred logits of :func:`max_expected_logit`, :math:`m_s = \max_k z_{sk}`, it is
+    :math:`S / D - 1`, where D is the effective number of draws that are weighted by their largest logit.
 
     Parameters
     ----------
@@ -59,25 +59,27 @@ def logit_disagreement(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id]
-        In squared nats, 0 or more.
+        0 (all draws are equally certain) or more. Also 0 where all draws call all classes equally likely.
 
     References
     ----------
-    J. Aitchison, The Statistical Analysis of Compositional Data, 1986. K. Raina, Logit disagreement: OoD detection with
-    Bayesian neural networks, arXiv:2502.15648, 2025, with other summaries of the same spread.
+    K. Raina, Logit disagreement: OoD detection with Bayesian neural networks, arXiv:2502.15648, 2025, which ranks by D.
 
     Examples
     --------
-    >>> probs = xr.DataArray([[[[0.8, 0.2]], [[0.2, 0.8]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> probs = xr.DataArray([[[[0.8, 0.2]], [[0.6, 0.4]]]], dims=("chain", "draw", "obs_id", "class_id"))
     >>> logit_disagreement(probs).round(3).values
-    array([0.961])
+    array([0.3])
     """
     probs = moment(data, "probs")
     refuse_single_draw(probs, "logit_disagreement")
-    sums = {"first": lambda probs: _logits(probs).sum(0), "second": lambda probs: (_logits(probs) ** 2).sum(0)}
-    means = draw_means(probs, sums, probs=True)
-    found = (means["second"] - means["first"] ** 2).sum("class_id", skipna=False).clip(min=0)
-    return found.rename("logit_disagreement").assign_attrs(units="squared nats")
+    sums = {
+        f"power {power}": lambda probs, power=power: (_logits(probs).max(-1, keepdims=True) ** power).sum(0)
+        for power in (1, 2)
+    }
+    first, second = draw_means(probs, sums, probs=True).isel(class_id=0, drop=True).data_vars.values()
+    found = (second / first**2 - 1).where(first != 0, 0.0).clip(min=0)
+    return found.rename("logit_disagreement").assign_attrs(units="1")
 
 
 def _logits(probs: Array) -> Array:
