@@ -80,12 +80,18 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
             if shapes_of(data) != shapes_of(known.data):
                 return None
             prior, likelihood = density.terms_of(point, nodes)
-            alike = (
-                _is_as_finite(known, theta, value)
-                and _agree(value[0], (prior + likelihood).to(point))
-                and _agree(prior, density.log_prior(point))
+            # a density without a value at its start is of a kind with one that has none at its own either
+            alike = bool(value[0].isfinite()) or not known.shared(
+                "finite", lambda: bool(known.value_and_grad(theta, *known.data)[0][0].isfinite())
             )
-            alike = alike and _has_the_transforms(density, point, nodes)
+            alike = alike and _agree(value[0], (prior + likelihood).to(point))
+            alike = alike and _agree(prior, density.log_prior(point))
+            if alike:  # every site maps theta as it does in a density: its range may depend on the data
+                free = density.unconstrained(point)
+                alike = all(
+                    torch.equal(transform_onto(nodes[s.name]["fn"].support)(free[s.name]), nodes[s.name]["value"])
+                    for s in density.sites
+                )
     except Exception:  # what a model may raise is said where it is read
         return None
     return (density, value, gradient) if alike else None
@@ -113,13 +119,6 @@ def _are_allowed(density: LogDensity, nodes: Mapping[str, Node]) -> bool:
     return of_impossible_value(nodes[name] for name in density.observed) is None
 
 
-def _is_as_finite(known: LogDensity, theta: Tensor, value: Tensor) -> bool:
-    """Tell whether a density has a value at its start, or the known one has none at its own either."""
-    if bool(value[0].isfinite()):
-        return True
-    return not known.shared("finite", lambda: bool(known.value_and_grad(theta, *known.data)[0][0].isfinite()))
-
-
 def _refuse_negative_codes(density: LogDensity, theta: Tensor) -> None:
     """Run the model anew where it may index by negative numbers, to see whether it does."""
     if any(
@@ -133,12 +132,3 @@ def _refuse_negative_codes(density: LogDensity, theta: Tensor) -> None:
 def _agree(one: Tensor, other: Tensor) -> bool:
     share = torch.finfo(one.dtype).eps ** 0.75
     return torch.allclose(one, other, rtol=share, atol=share, equal_nan=True)
-
-
-def _has_the_transforms(density: LogDensity, theta: Tensor, nodes: Mapping[str, Node]) -> bool:
-    """Tell whether every latent site maps theta as it does in a density: its range may depend on the data."""
-    free = density.unconstrained(theta)
-    return all(
-        torch.equal(transform_onto(nodes[site.name]["fn"].support)(free[site.name]), nodes[site.name]["value"])
-        for site in density.sites
-    )

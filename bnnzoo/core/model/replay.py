@@ -74,7 +74,9 @@ class _Given(Messenger):
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
             if msg["value"] is None:  # the rows are those that are given: a random choice could not be batched
-                msg["value"], msg["done"] = torch.arange(_plate_rows(msg["fn"])), True
+                plate = msg["fn"]
+                size = plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
+                msg["value"], msg["done"] = torch.arange(size), True
             return
         self.reached = msg["name"]
         if msg["name"] in self.observed and msg["value"] is None:
@@ -102,11 +104,6 @@ def _drawn(msg: Node) -> Any:
             f"Observed site {msg['name']!r} has a distribution, {family}, that cannot be drawn from, and predictions are draws. "
             f"bnnzoo.to_datatree(posterior) holds what was learnt without them."
         ) from error
-
-
-def _plate_rows(plate: Any) -> int:
-    """Return how many rows a plate sees: all, or Pyro's ``subsample_size`` of them."""
-    return plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
 
 
 class _Discovery(Messenger):

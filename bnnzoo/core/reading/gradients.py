@@ -103,21 +103,15 @@ class Weighted:
     @classmethod
     def one_by_one(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "Weighted":
         """Evaluate one point after the other; where the model fails, nothing is known."""
-        found = [
-            cls._or_unknown(terms, point[None], weight[None], data)
-            for point, weight in zip(theta, weights, strict=True)
-        ]
+        found, nothing = [], torch.full_like
+        for point, weight in zip(theta[:, None], weights[:, None], strict=True):
+            try:
+                found.append(cls._differentiated(lambda leaf: terms(leaf[0], *data)[None], point, weight))
+            except ModelError:
+                raise
+            except (RuntimeError, ValueError, NumericalFailure):
+                found.append(cls(*(nothing(each, torch.nan) for each in (point[:, 0], point, weight))))
         return cls(*(torch.cat(each) for each in zip(*((f.value, f.gradient, f.terms) for f in found), strict=True)))
-
-    @classmethod
-    def _or_unknown(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "Weighted":
-        try:
-            return cls._differentiated(lambda leaf: terms(leaf[0], *data)[None], theta, weights)
-        except ModelError:
-            raise
-        except (RuntimeError, ValueError, NumericalFailure):
-            nothing = torch.full_like
-            return cls(nothing(theta[:, 0], torch.nan), nothing(theta, torch.nan), nothing(weights, torch.nan))
 
     @classmethod
     def _differentiated(cls, function: Callable[[Tensor], Tensor], theta: Tensor, weights: Tensor) -> "Weighted":
@@ -284,20 +278,16 @@ def _warn_of_steps(
         if bool((gradients[row][:, site.span].nan_to_num(0.0) != 0.0).any()):
             continue
         if bool((change > noticed * (1 + base.abs())).any()):
+            name, term = site.name, terms.names[int(change.argmax())]
             warnings.warn(
-                _of_step(site.name, terms.names[int(change.argmax())], float(change.max())),
+                f"Site {name!r} acts by steps: other values of it from its prior change the log density of {term!r} by up to "
+                f"{float(change.max()):.3g}, but the derivative is zero wherever it was looked at. A comparison, as in "
+                f"torch.where(t < {name}, ...), torch.round, .long() and .detach() have none, so that methods that follow "
+                f"gradients return the prior of {name!r}, or hardly move it. Write a smooth step, "
+                f"torch.sigmoid((t - {name}) / width), or sum over its possible places.",
                 ModelWarning,
                 skip_file_prefixes=INSIDE,
             )
-
-
-def _of_step(name: str, term: str, change: float) -> str:
-    return (
-        f"Site {name!r} acts by steps: other values of it from its prior change the log density of {term!r} by up to "
-        f"{change:.3g}, but the derivative is zero wherever it was looked at. A comparison, as in torch.where(t < {name}, ...), "
-        f"torch.round, .long() and .detach() have none, so that methods that follow gradients return the prior of {name!r}, or "
-        f"hardly move it. Write a smooth step, torch.sigmoid((t - {name}) / width), or sum over its possible places."
-    )
 
 
 def _other_values(density: LogDensity, start: Tensor) -> Tensor:

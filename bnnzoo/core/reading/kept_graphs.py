@@ -77,22 +77,15 @@ def _can_be_kept(model: Model, density: LogDensity) -> bool:
 def _is_alike(known: LogDensity, new: LogDensity) -> bool:
     """Tell whether a model is the same function as before, its data alone being others."""
     decide_alike(pytree.tree_leaves(new.data), pytree.tree_leaves(known.data))
-    return (
-        _layout(known) == _layout(new)
-        and shapes_of(known.data) == shapes_of(new.data)
-        and _constrain_alike(known, new)
-        and is_as_remembered(known)
-    )
+    if _layout(known) != _layout(new) or shapes_of(known.data) != shapes_of(new.data):
+        return False
+    theta = torch.linspace(-1.0, 1.0, known.num_params, dtype=known.dtype)
+    ours, theirs = known.constrain(theta), new.constrain(theta)
+    return all(torch.equal(ours[name], theirs[name]) for name in ours) and is_as_remembered(known)
 
 
 def _layout(density: LogDensity) -> tuple[object, ...]:
     return density.dtype, [(site.name, site.shape, site.unconstrained_shape) for site in density.sites]
-
-
-def _constrain_alike(known: LogDensity, new: LogDensity) -> bool:
-    theta = torch.linspace(-1.0, 1.0, known.num_params, dtype=known.dtype)
-    ours, theirs = known.constrain(theta), new.constrain(theta)
-    return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def _equal(one: object, other: object) -> bool:

@@ -91,7 +91,11 @@ def _troubles(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     if "psis_pareto_k" in posterior.info.config:
         yield from _of_weights(posterior, evaluate)
         return
-    is_trial = _is_trial(posterior)
+    # an optimisation that was not meant to be long enough; Laplace approximations judge their modes themselves
+    info = posterior.info
+    traces = [trace for name, trace in info.fit_stats.items() if name in ("elbo", "loss")]
+    is_trial = bool(traces) and "curvature" not in info.config
+    is_trial = is_trial and max(traces[0].shape[1], int(info.config.get("num_steps") or 0)) < ENOUGH_STEPS
     if not is_trial:
         yield from modes_not_held(posterior)
         yield from beside_modes(posterior)
@@ -131,14 +135,6 @@ def _of_weights(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
         )
 
 
-def _is_trial(posterior: Posterior) -> bool:
-    """Tell whether an optimisation was not meant to be long enough; Laplace approximations judge their modes themselves."""
-    traces = [trace for name, trace in posterior.info.fit_stats.items() if name in ("elbo", "loss")]
-    if "curvature" in posterior.info.config or not traces:
-        return False
-    return max(traces[0].shape[1], int(posterior.info.config.get("num_steps") or 0)) < ENOUGH_STEPS
-
-
 def _of_chains(posterior: Draws) -> Iterator[Trouble]:
     stats, config = posterior.info.sample_stats, posterior.info.config
     yield from _divergences(posterior)
@@ -176,26 +172,24 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
     count = 0 if diverging is None else int(diverging.sum())
     if diverging is None or not count:
         return
+    # the target of acceptance as it was given, of tempered chains that of their sampler, and as warm-up left it
+    config, tuned = posterior.info.config, posterior.info.tuning.get("target_accept")
+    target = config.get("sampler", config).get("target_accept")
+    if target is None:
+        advice = "Take shorter steps, use NUTS()"
+    else:
+        highest = target if tuned is None else float(tuned.max())
+        is_raised = highest > target + 1e-6  # beyond what single precision makes of it
+        raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
+        advice = f"Write a larger target_accept (now {target}{raised})"
     share = count / diverging.numel()
     avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
     yield Trouble(
         DivergenceWarning,
         f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
-        f"of the posterior. {_shorter_steps(posterior)}, or reparametrise the model, for example a scale and "
+        f"of the posterior. {advice}, or reparametrise the model, for example a scale and "
         f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
     )
-
-
-def _shorter_steps(posterior: Draws) -> str:
-    """Say how to take shorter steps, with the target of acceptance as it was given and as warm-up left it."""
-    config, tuned = posterior.info.config, posterior.info.tuning.get("target_accept")
-    target = config.get("sampler", config).get("target_accept")  # of tempered chains that of their sampler
-    if target is None:
-        return "Take shorter steps, use NUTS()"
-    highest = target if tuned is None else float(tuned.max())
-    is_raised = highest > target + 1e-6  # beyond what single precision makes of it
-    raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
-    return f"Write a larger target_accept (now {target}{raised})"
 
 
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
@@ -206,7 +200,8 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
             return
         quantities = {"lp": lp[..., None]}
     else:
-        quantities = {site.name: _some(posterior.theta[..., site.span]) for site in sites}
+        entries = {site.name: posterior.theta[..., site.span] for site in sites}
+        quantities = {name: each[..., :: -(-each.shape[-1] // MAX_ENTRIES)] for name, each in entries.items()}
     chains, draws = posterior.theta.shape[:2]
     superchains = posterior.info.num_superchains(chains)
     found = mixing(torch.cat(list(quantities.values()), 2), superchains)
@@ -256,10 +251,6 @@ def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) ->
         )
     longer = f"Run longer (num_warmup, num_draws: now {num_warmup} and {num_draws})"
     return f"{longer}." if rhat <= SLIGHT_RHAT else f"{longer}, or reparametrise the model so that chains move faster."
-
-
-def _some(values: Tensor) -> Tensor:
-    return values[..., :: -(-values.shape[-1] // MAX_ENTRIES)]
 
 
 def _of_optimisation(posterior: Posterior, min_share: float) -> Iterator[Trouble]:
