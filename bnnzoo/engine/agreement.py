@@ -96,14 +96,13 @@ def _by_rounding(graph: Callable[..., Any], inputs: Sequence[Tensor], leaves: Le
     """Yield what a graph makes of inputs each of which differs in its last place."""
     generator = torch.Generator().manual_seed(0)
     for _ in range(TRIED):
-        yield leaves(_after(graph, [_in_last_place(each, generator) for each in inputs]))
-
-
-def _in_last_place(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.device) * 2 - 1
-    return tensor * (1 + torch.finfo(tensor.dtype).eps * signs)
+        moved = []
+        for each in inputs:
+            if each.is_floating_point():
+                signs = torch.randint(0, 2, each.shape, generator=generator).to(each.device) * 2 - 1
+                each = each * (1 + torch.finfo(each.dtype).eps * signs)
+            moved.append(each)
+        yield leaves(_after(graph, moved))
 
 
 def is_close(a: Tensor, b: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """Statements of C++: plain lines, and nests of loops that take up others over the same range."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bnnzoo.engine.cpp.values import Access, Body, Shape
@@ -136,22 +136,14 @@ class Statements:
         last = self._last_nest.get(sizes)
         if last is None:
             return None
-        names = dict.fromkeys(access.name for access in (*uses, *defines))
-        behind = {each for name in names for each in _from(self._touching.get(name, []), last)}
+        behind: set[int] = set()
+        for name in dict.fromkeys(access.name for access in (*uses, *defines)):
+            places = self._touching.get(name, [])
+            behind.update(places[bisect_left(places, last) :])
         for place in behind:
-            pairs = _meetings(self._all[place], uses, defines)
-            if any(place != last or not a.place or a.place != b.place for a, b in pairs):
-                return None
+            earlier = self._all[place]
+            for left, right in ((earlier.defines, uses), (earlier.uses, defines), (earlier.defines, defines)):
+                meetings = ((a, b) for a in left for b in right if a.meets(b))  # what both touch and one of them writes
+                if any(place != last or not a.place or a.place != b.place for a, b in meetings):
+                    return None
         return last
-
-
-def _from(places: list[int], first: int) -> list[int]:
-    return places[bisect_left(places, first) :]
-
-
-def _meetings(
-    earlier: Statement | Nest, uses: Sequence[Access], defines: Sequence[Access]
-) -> Iterable[tuple[Access, Access]]:
-    """Yield what both touch and one of them writes."""
-    for left, right in ((earlier.defines, uses), (earlier.uses, defines), (earlier.defines, defines)):
-        yield from ((a, b) for a in left for b in right if a.meets(b))

@@ -248,16 +248,13 @@ def _trained_together(
     )
     if stop is not None:
         return TrainedTeam(stop.params if len(stop.params) else found.params, found.trace, found.complete)
-    if _ends_at_modes(method) and found.complete and bool(found.params.isfinite().all()):
+    # L-BFGS can follow the objectives of anchored members of all rows as they are
+    others = (method.batch_size, method.adversarial, method.repulsion)
+    ends_at_modes = method.anchored and not method.bootstrap and all(each is None for each in others)
+    if ends_at_modes and found.complete and bool(found.params.isfinite().all()):
         theta, count = _at_modes(team, density, found.params)
         return TrainedTeam(theta, found.trace, found.complete, count * len(theta))
     return TrainedTeam(found.params, found.trace, found.complete)
-
-
-def _ends_at_modes(method: DeepEnsemble) -> bool:
-    """Tell whether members have objectives that L-BFGS can follow: anchored ones of all rows as they are."""
-    others = (method.batch_size, method.adversarial, method.repulsion)
-    return method.anchored and not method.bootstrap and all(each is None for each in others)
 
 
 def _at_modes(team: Team, density: LogDensity, theta: Tensor) -> tuple[Tensor, int]:

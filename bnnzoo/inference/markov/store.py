@@ -149,9 +149,10 @@ class WriterLock:
                     f"Another process (pid {owner}) writes to the checkpoint {folder}. Wait until it ends, or stop it, and make "
                     f"the same call again; or give checkpoint=... the name of another folder."
                 )
-            if _is_same(descriptor, self._file):  # or else the owner removed it between our opening and locking it
-                return descriptor
-            os.close(descriptor)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), self._file.stat()):
+                    return descriptor
+            os.close(descriptor)  # the owner removed the file between our opening and locking it
 
 
 def _lock(descriptor: int) -> bool:
@@ -165,13 +166,6 @@ def _lock(descriptor: int) -> bool:
     except OSError:  # a file system without locks
         return True
     return True
-
-
-def _is_same(descriptor: int, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), file.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _refuse_other_fit(folder: Path, fingerprint: Fingerprint) -> None:
