@@ -130,9 +130,8 @@ def as_ready[Task, Result](
 def _explained(executor: Executor, what: str) -> Iterator[None]:
     """Say in a sentence why an executor fails."""
     context = getattr(executor, "_mp_context", None)
-    if (
-        context is not None and context.get_start_method() == "fork"
-    ):  # before anything hangs: the threads of a library do not survive a fork, its locks do
+    # before anything hangs: the threads of a library do not survive a fork, its locks do
+    if context is not None and context.get_start_method() == "fork":
         raise RuntimeError(_no_forks(executor))
     try:
         yield

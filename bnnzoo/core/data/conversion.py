@@ -77,7 +77,15 @@ def as_tensor(
             raise _refused(argument, "holds complex numbers", "Pass real and imaginary parts as columns")
         tensor = value.detach()
     else:
-        _refuse_containers(value, argument)
+        if isinstance(value, DataLoader | Dataset):
+            reason = f"is a {type(value).__name__}"
+            raise _refused(argument, reason, "Pass all rows as arrays or tensors; batch_size=... makes mini-batches")
+        if hasattr(value, "toarray") and hasattr(value, "nnz"):
+            raise _refused(argument, "is a sparse matrix", "Pass the dense one, .toarray()")
+        if hasattr(value, "data_vars"):
+            names = ", ".join(map(str, value.data_vars))
+            reason = f"is a {type(value).__name__} of several variables ({names})"
+            raise _refused(argument, reason, "Pass one of them, or .to_dataframe()")
         if not _holds_numbers(value):
             return _with_tensors_within(value, argument, dtype, device, gaps, owned)
         tensor = torch.from_numpy(_numbers(value, argument))
@@ -125,24 +133,6 @@ def _holds_numbers(value: Any) -> bool:
         return leaf is None or isinstance(leaf, int | float | np.number | np.bool_)
     is_scalar = isinstance(value, np.generic) or callable(value) or isinstance(value, type)
     return not is_scalar and any(hasattr(value, name) for name in ("to_numpy", "__array__"))
-
-
-def _refuse_containers(value: Any, argument: str) -> None:
-    """Refuse what holds numbers, but not as one array."""
-    if isinstance(value, DataLoader | Dataset):
-        kind = type(value).__name__
-        raise _refused(
-            argument, f"is a {kind}", "Pass all rows as arrays or tensors; batch_size=... makes mini-batches"
-        )
-    if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        raise _refused(argument, "is a sparse matrix", "Pass the dense one, .toarray()")
-    if hasattr(value, "data_vars"):
-        names = ", ".join(map(str, value.data_vars))
-        raise _refused(
-            argument,
-            f"is a {type(value).__name__} of several variables ({names})",
-            "Pass one of them, or .to_dataframe()",
-        )
 
 
 def _numbers(value: Any, argument: str) -> NDArray[Any]:

@@ -121,18 +121,18 @@ class DatasetRows:
             If an item is missing, or a value is NaN or infinite.
         """
         places = range(*index.indices(self.num_rows)) if isinstance(index, slice) else index.flatten().tolist()
-        items = default_collate([self._item(place) for place in places])
-        found = _finite(_arguments(items), self.dtype, self.device, _rows_in_words(torch.tensor(list(places))))
+        items = []
+        for place in places:
+            try:
+                items.append(self.dataset[place])
+            except IndexError:
+                raise DataError(
+                    f"Data refused: the {type(self.dataset).__name__} has no item {place}, although len() gives "
+                    f"{self.num_rows}. Let len() be the number of rows."
+                ) from None
+        batch = default_collate(items)
+        found = _finite(_arguments(batch), self.dtype, self.device, _rows_in_words(torch.tensor(list(places))))
         return tuple(_shaped(value, index) for value in found)
-
-    def _item(self, place: int) -> Any:
-        try:
-            return self.dataset[place]
-        except IndexError:
-            raise DataError(
-                f"Data refused: the {type(self.dataset).__name__} has no item {place}, although len() gives {self.num_rows}. Let "
-                f"len() be the number of rows."
-            ) from None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,18 +99,18 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
 def shapes_of(data: Data) -> Hashable:
     """Return what data of one kind share: structure, shapes, types, all that is no tensor, and what the model decides by."""
     leaves, spec = pytree.tree_flatten(data)
-    return spec, tuple(
-        (each.shape, each.dtype, each.device, content_of(each)) if isinstance(each, Tensor) else _as_key(each)
-        for each in leaves
-    )
-
-
-def _as_key(value: Any) -> Hashable:
-    try:
-        hash(value)
-    except TypeError:
-        return Same(value)
-    return type(value), value
+    found: list[Hashable] = []
+    for each in leaves:
+        if isinstance(each, Tensor):
+            found.append((each.shape, each.dtype, each.device, content_of(each)))
+            continue
+        try:
+            hash(each)
+        except TypeError:
+            found.append(Same(each))
+        else:
+            found.append((type(each), each))
+    return spec, tuple(found)
 
 
 def _are_allowed(density: LogDensity, nodes: Mapping[str, Node]) -> bool:

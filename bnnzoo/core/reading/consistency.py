@@ -122,7 +122,7 @@ def refuse_inconsistent(
 def _evaluated_at_starts(
     density: LogDensity, first: Mapping[str, Node], starts: Tensor, traced: bool
 ) -> Evaluated | None:
-    few = _few_rows(density, NUMBERS_OF_A_FEW_ROWS)
+    few = _few_rows(density)
     data = density.data if traced or is_small(density.data) else few
     known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites}).to(starts)
     terms = Terms.of(density, first)
@@ -169,9 +169,9 @@ def _joined(points: Tensor, others: Tensor, weights: Tensor) -> tuple[Tensor, Te
     return torch.cat([points, others]), torch.cat([weights.new_ones(len(points), weights.shape[1]), weights])
 
 
-def _few_rows(density: LogDensity, limit: int) -> Data:
-    """Return the data if they are at most ``limit`` numbers, else random rows of them in their order."""
-    if num_numbers(density.data) <= limit or density.num_data <= FEW_ROWS:
+def _few_rows(density: LogDensity) -> Data:
+    """Return the data if they are few numbers, else random rows of them in their order."""
+    if num_numbers(density.data) <= NUMBERS_OF_A_FEW_ROWS or density.num_data <= FEW_ROWS:
         return density.data
     rows = torch.randperm(density.num_data, generator=torch.Generator().manual_seed(0))[:FEW_ROWS]
     return select(density.data, rows.sort().values.to(density.device), density.num_data)

@@ -138,13 +138,20 @@ def different_data(saved: Fingerprint, data: Data) -> str | None:
 
 def different_model(saved: Fingerprint, density: LogDensity) -> str | None:
     """Return how a model differs from that of a fingerprint, as part of a sentence; None if it does not."""
-    found = (
-        _different_sites(saved["latent sites"], sites_of(density)),
-        _different("the observed sites are", saved["observed sites"], _observed(density)),
-    )
-    for sentence in found:
-        if sentence:
-            return sentence
+    before, now = saved["latent sites"], sites_of(density)
+    for name in before:
+        if name not in now:
+            return f"it has a latent site {name!r}, which this model lacks"
+    for name in now:
+        if name not in before:
+            return f"this model has a latent site {name!r}, which the file lacks"
+    for name in before:
+        if before[name] != now[name]:
+            return f"latent site {name!r} is {before[name]} in the file and {now[name]} in this model"
+    sentence = _different("the latent sites are, in order,", list(before), list(now))
+    sentence = sentence or _different("the observed sites are", saved["observed sites"], _observed(density))
+    if sentence:
+        return sentence
     if VALUES in saved:
         values = saved[VALUES]
         density = replace(density, model=with_reference(density.model))
@@ -254,19 +261,6 @@ def _name_of(support: Any) -> str:
     """Name a constraint without its bounds, which the log density tells apart, and without the dims of an event."""
     inner = getattr(support, "base_constraint", None)
     return type(support).__name__.removeprefix("_") if inner is None else _name_of(inner)
-
-
-def _different_sites(saved: Mapping[str, str], found: Mapping[str, str]) -> str | None:
-    for name in saved:
-        if name not in found:
-            return f"it has a latent site {name!r}, which this model lacks"
-    for name in found:
-        if name not in saved:
-            return f"this model has a latent site {name!r}, which the file lacks"
-    changed = [name for name in saved if saved[name] != found[name]]
-    if changed:
-        return f"latent site {changed[0]!r} is {saved[changed[0]]} in the file and {found[changed[0]]} in this model"
-    return _different("the latent sites are, in order,", list(saved), list(found))
 
 
 def _different(what: str, saved: list[str], found: list[str]) -> str | None:

@@ -304,7 +304,12 @@ def off_its_optimum(posterior: Posterior, drawn: WeightedDraws) -> str:
     if len(theta) < DRAWS_A_SLOPE * (len(row) + num_params):
         row = column = is_square = row[:0]
     products = z[:, row] * z[:, column] / torch.where(is_square > 0, 2.0, 1.0)
-    found = _significant(torch.cat([z, products], 1), ratios)
+    design = torch.cat([torch.ones_like(z[:, :1]), z, products], 1)
+    leverage = torch.linalg.pinv(design)
+    coefficients = leverage @ ratios
+    residual = ratios - design @ coefficients  # few draws may have most of the variance
+    error = (leverage * residual).square().sum(1).sqrt()
+    found = (coefficients * (coefficients.abs() > 4 * error))[1:]  # zero within four standard errors
     precision = torch.linalg.inv(torch.atleast_2d(torch.cov(z.mT))).diagonal()
     slope, bend = found[:num_params], found[num_params:][is_square > 0] / precision[: int(is_square.sum())]
     for site in posterior.density.sites:
@@ -315,13 +320,3 @@ def off_its_optimum(posterior: Posterior, drawn: WeightedDraws) -> str:
         if len(ratio) and float(ratio.log().abs().max()) > MAX_LOG_RATIO:
             return f"if {site.name!r} were {'narrower' if float(ratio.log().sum()) > 0 else 'wider'}"
     return ""
-
-
-def _significant(design: Tensor, values: Tensor) -> Tensor:
-    """Return the coefficients ``[Q]`` of ``values[S]`` on ``design[S, Q]`` and a constant; zero within four standard errors."""
-    design = torch.cat([torch.ones_like(design[:, :1]), design], 1)
-    leverage = torch.linalg.pinv(design)
-    found = leverage @ values
-    residual = values - design @ found  # few draws may have most of the variance
-    error = (leverage * residual).square().sum(1).sqrt()
-    return (found * (found.abs() > 4 * error))[1:]

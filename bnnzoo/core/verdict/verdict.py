@@ -137,7 +137,25 @@ def _of_weights(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
 
 def _of_chains(posterior: Draws) -> Iterator[Trouble]:
     stats, config = posterior.info.sample_stats, posterior.info.config
-    yield from _divergences(posterior)
+    diverging = stats.get("diverging")
+    count = 0 if diverging is None else int(diverging.sum())
+    if diverging is not None and count:
+        # the target of acceptance as it was given, of tempered chains that of their sampler, and as warm-up left it
+        tuned, target = posterior.info.tuning.get("target_accept"), config.get("sampler", config).get("target_accept")
+        advice = "Take shorter steps, use NUTS()"
+        if target is not None:
+            highest = target if tuned is None else float(tuned.max())
+            is_raised = highest > target + 1e-6  # beyond what single precision makes of it
+            raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
+            advice = f"Write a larger target_accept (now {target}{raised})"
+        share = count / diverging.numel()
+        avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
+        yield Trouble(
+            DivergenceWarning,
+            f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
+            f"of the posterior. {advice}, or reparametrise the model, for example a scale and "
+            f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
+        )
     if "tempering" in config:
         yield from _of_ladders(config["tempering"])
     depth, largest = stats.get("tree_depth"), config.get("max_tree_depth")
@@ -164,31 +182,6 @@ def _of_ladders(said: Mapping[str, Any]) -> Iterator[Trouble]:
         FewRoundTripsWarning,
         f"Only {trips} states went from the prior to the posterior and back; the weights of modes need {FEW_ROUND_TRIPS}. With a "
         f"communication barrier of {barrier:.1f}, write {more}.",
-    )
-
-
-def _divergences(posterior: Draws) -> Iterator[Trouble]:
-    diverging = posterior.info.sample_stats.get("diverging")
-    count = 0 if diverging is None else int(diverging.sum())
-    if diverging is None or not count:
-        return
-    # the target of acceptance as it was given, of tempered chains that of their sampler, and as warm-up left it
-    config, tuned = posterior.info.config, posterior.info.tuning.get("target_accept")
-    target = config.get("sampler", config).get("target_accept")
-    if target is None:
-        advice = "Take shorter steps, use NUTS()"
-    else:
-        highest = target if tuned is None else float(tuned.max())
-        is_raised = highest > target + 1e-6  # beyond what single precision makes of it
-        raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
-        advice = f"Write a larger target_accept (now {target}{raised})"
-    share = count / diverging.numel()
-    avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
-    yield Trouble(
-        DivergenceWarning,
-        f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
-        f"of the posterior. {advice}, or reparametrise the model, for example a scale and "
-        f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
     )
 
 
@@ -289,32 +282,29 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
             f"a larger learning_rate, and standardise the data.",
         )
         return
-    config = posterior.info.config
-    if "curvature" in config and "integrated_over" not in config and bool(scaling_sites(posterior.density)):
+    density, config, method = posterior.density, posterior.info.config, posterior.info.method
+    is_at_joint_mode = "curvature" in config and "integrated_over" not in config
+    if is_at_joint_mode and bool(scaling_sites(density)):
         return
+    if is_network:
+        richer = "NUTS(), or SGHMC() for many observations"
+    elif is_at_joint_mode and method != "HierarchicalLaplace":
+        is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
+        richer = "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
+    else:
+        families = {
+            "MeanFieldVI": "FullRankVI(), FlowVI() or ",
+            "LowRankVI": "FlowVI() or ",
+            "FullRankVI": "FlowVI() or ",
+            "Pathfinder": "FlowVI() or ",
+        }
+        richer = f"{families.get(method, '')}NUTS()"
     cannot = "" if found.k <= MAX_PARETO_K else f", and weights can correct it up to {MAX_PARETO_K}"
     k = "" if math.isnan(found.k) else f" (its Pareto k is {told(found.k, MAX_PARETO_K, 2)}{cannot})"
     yield Trouble(
         ParetoKWarning,
-        f"The approximation is not the posterior: {found.trouble}{k}. Do not trust its intervals: "
-        f"use {_richer(posterior)}.",
+        f"The approximation is not the posterior: {found.trouble}{k}. Do not trust its intervals: use {richer}.",
     )
-
-
-def _richer(posterior: Posterior) -> str:
-    density, config = posterior.density, posterior.info.config
-    if density.networks:
-        return "NUTS(), or SGHMC() for many observations"
-    if "curvature" in config and "integrated_over" not in config and posterior.info.method != "HierarchicalLaplace":
-        is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
-        return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
-    richer = {
-        "MeanFieldVI": "FullRankVI(), FlowVI() or ",
-        "LowRankVI": "FlowVI() or ",
-        "FullRankVI": "FlowVI() or ",
-        "Pathfinder": "FlowVI() or ",
-    }
-    return f"{richer.get(posterior.info.method, '')}NUTS()"
 
 
 def _of_likelihood(posterior: Posterior) -> Iterator[Trouble]:

@@ -67,23 +67,21 @@ class Nest:
         for depth, size in enumerate(self.sizes):
             innermost = depth == len(self.sizes) - 1
             if innermost and self.vectorises and size >= VECTOR_FROM:
-                names = ", ".join(each.name for each in self.reductions)
-                lines.append("#pragma omp simd" + (f"{self._lanes()} reduction(+ : {names})" if names else ""))
+                clauses = ""
+                if self.reductions:
+                    # Sixteen steps at a time, as many as a register holds, make a sum over 600, whose rest is taken one by one,
+                    # twice as slow as eight. Functions need them all.
+                    adds_floats = all(each.type == "float" for each in self.reductions)
+                    calls = any(function in line for line in self.body.lines for function in LONG)
+                    clauses = f" simdlen({LANES})" if adds_floats and not calls else ""
+                    clauses += f" reduction(+ : {', '.join(each.name for each in self.reductions)})"
+                lines.append("#pragma omp simd" + clauses)
             lines.append(f"for (int64_t i{depth} = 0; i{depth} < {size}; ++i{depth}) {{")
             lines += [] if innermost else self._starts(depth + 1)
         lines += self.body.lines
         for depth in reversed(range(len(self.sizes))):
             lines += ["}", *self._lasts(depth)]
         return lines
-
-    def _lanes(self) -> str:
-        """Return how many steps a sum takes at a time, if not as many as a register holds.
-
-        Sixteen make a loop of 600 steps, whose rest is taken one by one, twice as slow as eight. Functions need them all.
-        """
-        adds_floats = all(each.type == "float" for each in self.reductions)
-        calls = any(function in line for line in self.body.lines for function in LONG)
-        return f" simdlen({LANES})" if adds_floats and not calls else ""
 
     def _starts(self, depth: int) -> list[str]:
         return [f"{each.type} {each.name} = {each.start};" for each in self.reductions if each.depth == depth]

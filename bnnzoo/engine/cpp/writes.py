@@ -190,8 +190,10 @@ def looped(scope: Scope, node: Node) -> tuple[View, ...]:
     """Write a loop, whose body changes what it carries in place."""
     going, body, carried, fixed = node.args
     views = [_whole(scope, each) for each in carried]  # type: ignore[union-attr]
-    given = [scope.of(each) for each in fixed]  # type: ignore[union-attr]
-    rest = [each if isinstance(each, View) or not each.reads else scope.memory(each) for each in given]
+    rest: list[Value] = []
+    for each in fixed:  # type: ignore[union-attr]
+        value = scope.of(each)
+        rest.append(value if isinstance(value, View) or not value.reads else scope.memory(value))
     written = [view.read.access() for view in views]
     scope.before_writing(node, written)
     arguments = [*views, *rest]

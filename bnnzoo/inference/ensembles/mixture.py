@@ -87,7 +87,9 @@ class MixtureOf(Declared):
         refuse_unmet_needs(self.method, density, "MixtureOf({})")
         by_rows = self.weights == "stacking"
         fit_to, held_out = split_rows(density, self.held_out, context.seed) if by_rows else (density, density)
-        search = _with_members(self.ensemble or _search_of(self.method), self.num_members)
+        mode = declared(self.method).mode
+        own_search = MAP() if mode is None else getattr(self.method, mode)
+        search = _with_members(self.ensemble or own_search, self.num_members)
         found = run_method(search, fit_to, replace(context, checkpoint=None))
         if not found.info.complete:
             raise KeyboardInterrupt("MixtureOf was interrupted before the modes of its components were found.")
@@ -169,12 +171,6 @@ def _predictive_density(component: Gaussian, held_out: LogDensity) -> Tensor:
     with torch.no_grad():
         rows: Tensor = vmap(lambda row: density.log_likelihood(row, *density.data), chunk_size=CHUNK)(theta)
     return rows.logsumexp(0) - math.log(len(rows))
-
-
-def _search_of(method: Method) -> Method:
-    """Return the search for modes that a method has, or the usual one."""
-    mode = declared(method).mode
-    return MAP() if mode is None else getattr(method, mode)
 
 
 def _started(method: Method, theta: Tensor, *, keep: bool) -> Method:
