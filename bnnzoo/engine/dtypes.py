@@ -36,10 +36,10 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
         elif torch.Tag.pointwise in node.target.tags and not _has_fractions(node):
             conditions = node.args[:1] if node.target is torch.ops.aten.where.self else ()
             for source in [source for source in node.all_input_nodes if source not in conditions]:
-                kwargs = {"dtype": value.dtype}
+                args, dtype = (source,), value.dtype
                 with graph.graph.inserting_before(node):
-                    converted = graph.graph.call_function(torch.ops.aten._to_copy.default, (source,), kwargs)
-                converted.meta["val"] = source.meta["val"].to(value.dtype)
+                    converted = graph.graph.call_function(torch.ops.aten._to_copy.default, args, {"dtype": dtype})
+                converted.meta["val"] = source.meta["val"].to(dtype)
                 node.replace_input_with(source, converted)
 
 
