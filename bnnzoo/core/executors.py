@@ -129,7 +129,9 @@ def as_ready[Task, Result](
 @contextmanager
 def _explained(executor: Executor, what: str) -> Iterator[None]:
     """Say in a sentence why an executor fails."""
-    if _forks(executor):  # before anything hangs: the threads of a library do not survive a fork, its locks do
+    context = getattr(executor, "_mp_context", None)
+    # before anything hangs: the threads of a library do not survive a fork, its locks do
+    if context is not None and context.get_start_method() == "fork":
         raise RuntimeError(_no_forks(executor))
     try:
         yield
@@ -142,11 +144,6 @@ def _explained(executor: Executor, what: str) -> Iterator[None]:
         if "fork-based" not in str(error):
             raise
         raise RuntimeError(_no_forks(executor)) from error
-
-
-def _forks(executor: Executor) -> bool:
-    context = getattr(executor, "_mp_context", None)
-    return context is not None and context.get_start_method() == "fork"
 
 
 def _no_forks(executor: Executor) -> str:

@@ -112,7 +112,11 @@ def check_argument(owner: str, name: str, value: object, hint: Any) -> None:
     """Refuse one argument ``name`` of ``owner`` that is not what the annotation ``hint`` asks for; see :func:`check_settings`."""
     if _matches(value, hint):
         return
-    kind = ValueError if _matches(value, _without_ranges(hint)) or _names_a_word(value, hint) else TypeError
+    whole = _resolved(hint)
+    options = get_args(whole) if get_origin(whole) in (Union, types.UnionType) else (whole,)
+    # a word where others are asked for has the right type
+    is_word = isinstance(value, str) and any(get_origin(_resolved(each)) is Literal for each in options)
+    kind = ValueError if is_word or _matches(value, _without_ranges(hint)) else TypeError
     wanted = _wanted(hint, names_type=kind is TypeError)
     if isinstance(value, str | int | float | bool | None):
         shown = repr(value)
@@ -134,10 +138,7 @@ def _matches(value: object, hint: Any) -> bool:
     if origin is Sequence:
         items = [value] if isinstance(value, str) else value
         return isinstance(items, Sequence) and all(_matches(each, arguments[0]) for each in items)
-    return _is_instance(value, hint if origin is None else origin)
-
-
-def _is_instance(value: object, kind: Any) -> bool:
+    kind = hint if origin is None else origin
     if kind is Any:
         return True
     if kind is int:
@@ -165,13 +166,6 @@ def _without_ranges(hint: Any) -> Any:
     if get_origin(hint) in (Union, types.UnionType):
         return Union[tuple(_without_ranges(each) for each in get_args(hint))]  # noqa: UP007  # a tuple of them
     return hint
-
-
-def _names_a_word(value: object, hint: Any) -> bool:
-    """Tell whether a word was written where others are asked for."""
-    hint = _resolved(hint)
-    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    return isinstance(value, str) and any(get_origin(_resolved(each)) is Literal for each in options)
 
 
 def _wanted(hint: Any, *, names_type: bool = False) -> str:

@@ -1,6 +1,6 @@
 """Comparison of native code with the graph that it was made from, on an example."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,8 +48,15 @@ def disagreement(
     beyond = [number for number, (gap, allowed, _) in enumerate(apart) if gap > allowed]
     if not beyond:
         return None
-    grown = [0.0] * len(expected)
-    for other in _by_rounding(graph, inputs, leaves):
+    grown, generator = [0.0] * len(expected), torch.Generator().manual_seed(0)
+    for _ in range(TRIED):  # what the graph makes of inputs each of which differs in its last place
+        changed = []
+        for each in inputs:
+            if each.is_floating_point():
+                signs = torch.randint(0, 2, each.shape, generator=generator).to(each.device) * 2 - 1
+                each = each * (1 + torch.finfo(each.dtype).eps * signs)
+            changed.append(each)
+        other = leaves(_after(graph, changed))
         grown = [max(most, _distance(a, b)) for most, a, b in zip(grown, other, expected, strict=True)]
         beyond = [number for number in beyond if apart[number][0] > apart[number][1] + GROWN * grown[number]]
         if not beyond:
@@ -90,20 +97,6 @@ def _distance(a: Tensor, b: Tensor) -> float:
     same = (a == b) | (a.isnan() & b.isnan())
     apart = torch.where(same, 0.0, (a - b).abs())
     return float(apart.nan_to_num(torch.inf).max()) if apart.numel() else 0.0
-
-
-def _by_rounding(graph: Callable[..., Any], inputs: Sequence[Tensor], leaves: Leaves) -> Iterator[Sequence[Tensor]]:
-    """Yield what a graph makes of inputs each of which differs in its last place."""
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(TRIED):
-        yield leaves(_after(graph, [_in_last_place(each, generator) for each in inputs]))
-
-
-def _in_last_place(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.device) * 2 - 1
-    return tensor * (1 + torch.finfo(tensor.dtype).eps * signs)
 
 
 def is_close(a: Tensor, b: Tensor) -> bool:

@@ -96,7 +96,7 @@ def compile_loops(graph: GraphModule, log: EngineLog) -> Callable[..., Any] | No
         entry = _entry(found.current_callable, [])
     except Exception as error:
         log.refused("torch's compiler", error)
-        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
+        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
     if entry is None:
         log.refused("torch's compiler", "its code cannot be called directly")

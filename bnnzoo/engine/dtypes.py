@@ -28,24 +28,19 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
     """
     for node in list(graph.graph.nodes):
         value = node.meta.get("val")
-        if isinstance(node.target, OpOverload) and isinstance(value, Tensor) and value.is_floating_point():
-            if any(argument.name == "dtype" for argument in schema(node.target).arguments):
-                if node.kwargs.get("dtype") is None and not _has_fractions(node):
-                    node.kwargs = {**node.kwargs, "dtype": value.dtype}
-            elif torch.Tag.pointwise in node.target.tags:
-                _convert_whole_numbers(graph, node, value.dtype)
-
-
-def _convert_whole_numbers(graph: GraphModule, node: Node, dtype: torch.dtype) -> None:
-    if _has_fractions(node):
-        return
-    sources = node.all_input_nodes
-    conditions = node.args[:1] if node.target is torch.ops.aten.where.self else ()
-    for source in [source for source in sources if source not in conditions]:
-        with graph.graph.inserting_before(node):
-            converted = graph.graph.call_function(torch.ops.aten._to_copy.default, (source,), {"dtype": dtype})
-        converted.meta["val"] = source.meta["val"].to(dtype)
-        node.replace_input_with(source, converted)
+        if not isinstance(node.target, OpOverload) or not isinstance(value, Tensor) or not value.is_floating_point():
+            continue
+        if any(argument.name == "dtype" for argument in schema(node.target).arguments):
+            if node.kwargs.get("dtype") is None and not _has_fractions(node):
+                node.kwargs = {**node.kwargs, "dtype": value.dtype}
+        elif torch.Tag.pointwise in node.target.tags and not _has_fractions(node):
+            conditions = node.args[:1] if node.target is torch.ops.aten.where.self else ()
+            for source in [source for source in node.all_input_nodes if source not in conditions]:
+                args, dtype = (source,), value.dtype
+                with graph.graph.inserting_before(node):
+                    converted = graph.graph.call_function(torch.ops.aten._to_copy.default, args, {"dtype": dtype})
+                converted.meta["val"] = source.meta["val"].to(dtype)
+                node.replace_input_with(source, converted)
 
 
 def _has_fractions(node: Node) -> bool:

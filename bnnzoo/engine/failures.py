@@ -103,7 +103,8 @@ class Unfailing:
             result = func(*args, **kwargs)
         except LinAlgError:
             return _matrix_by_matrix(lambda matrix: func(matrix, *args[1:], **kwargs), args[0])
-        if isinstance(result, tuple | list) and any(_is_info(each) for each in result):
+        parts = result if isinstance(result, tuple | list) else ()
+        if any(isinstance(each, Tensor) and each.dtype == torch.int32 for each in parts):  # that say which failed
             self._last = result
         return result
 
@@ -146,10 +147,6 @@ def _drawn_or_nan(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Ten
     if func is aten.multinomial.default and bool(is_lost.any()):
         found = found.to(given[0].dtype)
     return found.masked_fill(is_lost, torch.nan) if found.is_floating_point() else found
-
-
-def _is_info(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.int32
 
 
 def _matrix_by_matrix(decompose: Callable[[Tensor], Any], matrices: Tensor) -> Any:

@@ -24,7 +24,7 @@ from bnnzoo.engine.simplify import (
     drop_unused,
     filled,
     is_filled,
-    is_random,
+    is_pure,
     is_seen_by_strides,
     number_throughout,
     share,
@@ -32,11 +32,9 @@ from bnnzoo.engine.simplify import (
     spoil_failures,
 )
 from bnnzoo.engine.torch_private import (
-    OpOverload,
     fake_tensors,
     ignore_slow_batching,
     make_fx,
-    schema,
     tracing,
     written_when_called,
 )
@@ -170,7 +168,7 @@ def fold_constants(graph: GraphModule) -> None:
             values[node] = getattr(graph, node.target)
         elif is_filled(node):
             values[node] = filled(node)
-        elif node.op == "call_function" and _is_constant(node, values):
+        elif node.op == "call_function" and is_pure(node.target) and values.keys() >= set(node.all_input_nodes):
             args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
             values[node] = node.target(*args, **kwargs)
     folded = [node for node in values if node.op == "call_function"]
@@ -250,15 +248,6 @@ def _numbers_of(graph: GraphModule, condition: Any) -> list[Node] | None:
     return found
 
 
-def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
-    """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
-    if isinstance(node.target, OpOverload):
-        pure = not is_random(node.target) and not schema(node.target).is_mutable
-    else:
-        pure = node.target is operator.getitem
-    return pure and all(argument in values for argument in node.all_input_nodes)
-
-
 def estimated_seconds(num_operations: int, num_elements: int, *, on_gpu: bool = False) -> float:
     """Return roughly how long so many operations take, given the number of elements of all their results.
 
@@ -293,30 +282,27 @@ def trace_shapes(
 
 
 def _in_place(graph: GraphModule) -> GraphModule:
-    for module in graph.modules():
-        if isinstance(module, GraphModule):
-            _write_rows_in_place(module)
-    return graph
-
-
-def _write_rows_in_place(graph: GraphModule) -> None:
     """Write rows into the buffers themselves where a changed copy would be written back over the whole of them."""
-    written: dict[Node, set[Node]] = {}  # of each changed copy, what has been written into since
-    for node in graph.graph.nodes:
-        if node.target is torch.ops.aten.index_put.default:
-            written[node] = set()
-        if node.target is not torch.ops.aten.copy_.default:
+    for module in graph.modules():
+        if not isinstance(module, GraphModule):
             continue
-        buffer, changed = node.args[:2]
-        if changed in written and changed.args[0] is buffer and len(changed.users) == 1:
-            taken = {_seen_in(each) for each in changed.all_input_nodes if each is not buffer}
-            if not taken & written[changed]:
-                node.target, node.args = torch.ops.aten.index_put_.default, changed.args
-                graph.graph.erase_node(changed)
-                del written[changed]
-        for since in written.values():
-            since.add(_seen_in(buffer))
-    graph.recompile()
+        written: dict[Node, set[Node]] = {}  # of each changed copy, what has been written into since
+        for node in module.graph.nodes:
+            if node.target is torch.ops.aten.index_put.default:
+                written[node] = set()
+            if node.target is not torch.ops.aten.copy_.default:
+                continue
+            buffer, changed = node.args[:2]
+            if changed in written and changed.args[0] is buffer and len(changed.users) == 1:
+                taken = {_seen_in(each) for each in changed.all_input_nodes if each is not buffer}
+                if not taken & written[changed]:
+                    node.target, node.args = torch.ops.aten.index_put_.default, changed.args
+                    module.graph.erase_node(changed)
+                    del written[changed]
+            for since in written.values():
+                since.add(_seen_in(buffer))
+        module.recompile()
+    return graph
 
 
 def _seen_in(node: Node) -> Node:

@@ -9,8 +9,8 @@ from torch.fx import GraphModule, Node
 
 from bnnzoo.engine.cpp.formulas import TRANSCENDENTAL
 from bnnzoo.engine.in_place import seen_through
-from bnnzoo.engine.simplify import drop_dead, is_random
-from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, schema
+from bnnzoo.engine.simplify import drop_dead, is_pure
+from bnnzoo.engine.torch_private import WHILE_LOOP
 
 __all__ = ["hoist"]
 
@@ -23,35 +23,30 @@ COSTLY = frozenset({*TRANSCENDENTAL, aten.mm.default, aten.bmm.default, aten.add
 def hoist(graph: GraphModule) -> None:
     """Move costly operations on what a loop does not change in front of it, in place, from the innermost loop outwards."""
     for loop in graph.graph.find_nodes(op="call_function", target=WHILE_LOOP):
-        hoist(getattr(graph, loop.args[1].target))
-        _hoist_from(graph, loop)
-
-
-def _hoist_from(graph: GraphModule, loop: Node) -> None:
-    """Move what can be moved from the body of one loop."""
-    args: Any = loop.args
-    carried, fixed = args[2:]
-    going, body = (getattr(graph, each.target) for each in args[:2])
-    outside = dict(zip(_placeholders(body)[len(carried) :], fixed, strict=True))
-    costly = _costly(body, outside)
-    roots = [each for each in costly if any(user not in costly for user in each.users)]
-    if not roots:
-        return
-    with graph.graph.inserting_before(loop):
-        for node in roots:
-            outside[node] = _copied(graph, node, outside)
-    loop.args = (*args[:3], (*fixed, *(outside[node] for node in roots)))
-    for inside in (going, body):
-        last = _placeholders(inside)[-1]
-        for number, node in enumerate(roots, len(fixed)):  # once all are copied: some are made of others
-            with inside.graph.inserting_after(last):
-                last = inside.graph.placeholder(f"hoisted{number}")
-            last.meta = dict(node.meta)
-            if inside is body:
-                node.replace_all_uses_with(last)
-    for each in (graph, going, body):
-        drop_dead(each)
-        each.recompile()
+        args: Any = loop.args
+        carried, fixed = args[2:]
+        going, body = (getattr(graph, each.target) for each in args[:2])
+        hoist(body)
+        outside = dict(zip(_placeholders(body)[len(carried) :], fixed, strict=True))
+        costly = _costly(body, outside)
+        roots = [each for each in costly if any(user not in costly for user in each.users)]
+        if not roots:
+            continue
+        with graph.graph.inserting_before(loop):
+            for node in roots:
+                outside[node] = _copied(graph, node, outside)
+        loop.args = (*args[:3], (*fixed, *(outside[node] for node in roots)))
+        for inside in (going, body):
+            last = _placeholders(inside)[-1]
+            for number, node in enumerate(roots, len(fixed)):  # once all are copied: some are made of others
+                with inside.graph.inserting_after(last):
+                    last = inside.graph.placeholder(f"hoisted{number}")
+                last.meta = dict(node.meta)
+                if inside is body:
+                    node.replace_all_uses_with(last)
+        for each in (graph, going, body):
+            drop_dead(each)
+            each.recompile()
 
 
 def _placeholders(graph: GraphModule) -> list[Node]:
@@ -63,7 +58,7 @@ def _costly(body: GraphModule, outside: dict[Node, Any]) -> dict[Node, int]:
     constant, costly = set(outside), dict[Node, int]()
     for node in body.graph.nodes:
         parts = node.all_input_nodes
-        if node.op != "call_function" or not parts or not _is_pure(node.target) or not constant.issuperset(parts):
+        if node.op != "call_function" or not parts or not is_pure(node.target) or not constant.issuperset(parts):
             continue
         constant.add(node)
         value = node.meta.get("val")
@@ -72,12 +67,6 @@ def _costly(body: GraphModule, outside: dict[Node, Any]) -> dict[Node, int]:
             if node.target in COSTLY or any(size <= costly[each] for each in parts if each in costly):
                 costly[node] = size
     return costly
-
-
-def _is_pure(target: Any) -> bool:
-    if target is operator.getitem:
-        return True
-    return isinstance(target, OpOverload) and not schema(target).is_mutable and not is_random(target)
 
 
 def _copied(graph: GraphModule, node: Node, outside: dict[Node, Any]) -> Any:

@@ -75,14 +75,14 @@ def _returning_new(node: Node) -> Any:
         return None
     target = getattr(found, overload_name(operation))
     is_large = any(source.meta["val"].is_meta for source in node.all_input_nodes)
-    stand_in = _of_one_entry if is_large else lambda value: value
-    args, kwargs = cast(tuple[Any, Any], map_arg((node.args, node.kwargs), lambda each: stand_in(each.meta["val"])))
+
+    def stand_in(source: Node) -> Tensor:
+        value: Tensor = source.meta["val"]
+        # of the same type and number of dimensions; operations on torch's own stand-ins import its compiler
+        return torch.zeros([min(size, 1) for size in value.shape], dtype=value.dtype) if is_large else value
+
+    args, kwargs = cast(tuple[Any, Any], map_arg((node.args, node.kwargs), stand_in))
     with torch.no_grad():
         result, written = target(*args, **kwargs), args[0]
     alike = isinstance(result, Tensor) and result.shape == written.shape and result.dtype == written.dtype
     return target if alike else None
-
-
-def _of_one_entry(value: Tensor) -> Tensor:
-    """Return a tensor of the same type and number of dimensions; operations on torch's own stand-ins import its compiler."""
-    return torch.zeros([min(size, 1) for size in value.shape], dtype=value.dtype)

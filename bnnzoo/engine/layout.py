@@ -33,9 +33,21 @@ def turn_products(graph: GraphModule) -> None:
                 with graph.graph.inserting_before(node):
                     left, right = (_transposed(graph, operand) for operand in reversed(node.args))
                     _replace(graph, node, (left, right))
-        elif _is_pointwise(node) and any(_is_turned(argument, node) for argument in node.args):
+        elif _is_pointwise(node) and any(
+            isinstance(each, Node) and TURNED in each.meta and each.meta["val"].shape == node.meta["val"].shape
+            for each in node.args
+        ):
             with graph.graph.inserting_before(node):
-                _replace(graph, node, tuple(_turned_operand(graph, argument) for argument in node.args))
+                operands: list[Any] = []
+                for each in node.args:
+                    if not isinstance(each, Node) or each.meta["val"].ndim == 0:
+                        operands.append(each)
+                    elif each.meta["val"].ndim == 1:
+                        column = each.meta["val"].unsqueeze(-1)
+                        operands.append(_call(graph, aten.unsqueeze.default, (each, -1), column))
+                    else:
+                        operands.append(_transposed(graph, each))
+                _replace(graph, node, tuple(operands))
     drop_dead(graph)
     for node in graph.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
@@ -76,27 +88,11 @@ def _replace(graph: GraphModule, node: Node, args: tuple[Any, ...]) -> None:
     graph.graph.erase_node(node)
 
 
-def _turned_operand(graph: GraphModule, operand: Any) -> Any:
-    """Return an operand of a pointwise operation as it meets the transposed others."""
-    if not isinstance(operand, Node) or operand.meta["val"].ndim == 0:
-        return operand
-    if operand.meta["val"].ndim > 1:
-        return _transposed(graph, operand)
-    return _call(graph, aten.unsqueeze.default, (operand, -1), operand.meta["val"].unsqueeze(-1))
-
-
 def _transposed(graph: GraphModule, node: Any) -> Node:
     if TURNED in node.meta:
         source: Node = node.args[0]
         return source
     return _call(graph, aten.transpose.int, (node, -2, -1), node.meta["val"].transpose(-2, -1))
-
-
-def _is_turned(argument: Any, node: Node) -> bool:
-    """Tell whether an argument is a transposed result of the shape of ``node`` itself."""
-    return (
-        isinstance(argument, Node) and TURNED in argument.meta and argument.meta["val"].shape == node.meta["val"].shape
-    )
 
 
 def _is_pointwise(node: Node) -> bool:

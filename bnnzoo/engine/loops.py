@@ -205,7 +205,11 @@ def _lowered(
         return Lowering("eager", loop, log.report())
     native = _native(graph, inputs, name, leaves, log) if compiles else None
     if native is None and compiles and compiles != "cpp":
-        native = _by_torch(changed, inputs, log)
+        # torch's compiler knows operations that are not written in C++ here
+        with log.timed("tracing"):
+            whole = trace_shapes(changed, inputs, decompositions())
+        with log.timed("compiling"):
+            native = compile_loops(whole, log)
     return Lowering("traced", graph, log.report()) if native is None else Lowering("compiled", native, log.report())
 
 
@@ -235,16 +239,6 @@ def _native(
     if name is not None:
         found.remember(name)
     return found.call
-
-
-def _by_torch(
-    changed: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], log: EngineLog
-) -> Callable[..., Any] | None:
-    """Return a loop as torch's compiler compiles it, which knows operations that are not written here."""
-    with log.timed("tracing"):
-        graph = trace_shapes(changed, inputs, decompositions())
-    with log.timed("compiling"):
-        return compile_loops(graph, log)
 
 
 def _prepare(

@@ -315,7 +315,12 @@ def _lower(
         log.refused("graph", error)
         log.chose("python")
         if not isinstance(error, Missing):  # of which a warning was given when bnnzoo was imported
-            warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
+            warnings.warn(
+                f"The model could not be traced into a tensor graph and runs as Python, one chain after the other "
+                f"({first_line(error)}). Replace .item(), if-statements on tensor values and numpy calls by torch operations.",
+                LoweringWarning,
+                stacklevel=4,
+            )
         flat, spec_of = flattened(fallback, args)
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
@@ -386,10 +391,3 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.value)
-
-
-def _cannot_trace(error: Exception) -> str:
-    return (
-        f"The model could not be traced into a tensor graph and runs as Python, one chain after the other "
-        f"({first_line(error)}). Replace .item(), if-statements on tensor values and numpy calls by torch operations."
-    )

@@ -122,21 +122,15 @@ def _part(graph: GraphModule, inputs: Iterable[Node], outputs: list[Any]) -> Gra
     """Return a graph of some nodes' values, given those of others."""
     new = Graph()
     made = {node: new.placeholder(f"input{i}") for i, node in enumerate(inputs)}
-    wanted = _above({each for each in outputs if isinstance(each, Node)}, set(made))
+    wanted: set[Node] = set()
+    ahead = [each for each in outputs if isinstance(each, Node) and each not in made]
+    while ahead:
+        each = ahead.pop()
+        if each not in wanted:
+            wanted.add(each)
+            ahead += [source for source in each.all_input_nodes if source not in made]
     for node in graph.graph.nodes:
         if node in wanted:
             made[node] = new.node_copy(node, lambda each: made[each])
     new.output(tuple(made[each] if isinstance(each, Node) else each for each in outputs))
     return GraphModule(graph, new)
-
-
-def _above(nodes: set[Node], known: set[Node]) -> set[Node]:
-    """Return all nodes that some depend on, themselves included, without what is known."""
-    found: set[Node] = set()
-    ahead = [node for node in nodes if node not in known]
-    while ahead:
-        node = ahead.pop()
-        if node not in found:
-            found.add(node)
-            ahead += [each for each in node.all_input_nodes if each not in known]
-    return found

@@ -90,7 +90,9 @@ def record(
     num_carried : int
         As in :class:`Recording`.
     """
-    if not are_on_gpu(inputs) or _draws_random_numbers(graph):
+    if not are_on_gpu(inputs):
+        return function
+    if any(is_random(node.target) for node in graph.graph.nodes):  # replayed, noise would not follow later seeds
         return function
     try:
         expected = [output.clone() for output in function(*inputs)]
@@ -133,11 +135,6 @@ def carried_on(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tens
 def are_on_gpu(tensors: list[Tensor]) -> bool:
     """Tell whether a function of these tensors runs on a GPU."""
     return bool(tensors) and all(tensor.is_cuda for tensor in tensors)
-
-
-def _draws_random_numbers(graph: GraphModule) -> bool:
-    """Tell whether a graph draws its own noise: recorded, it would not follow the seeds set between calls."""
-    return any(is_random(node.target) for node in graph.graph.nodes)
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

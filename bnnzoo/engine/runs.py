@@ -57,7 +57,13 @@ class NativeRuns:
             self._outputs = [each.contiguous() for each in graph(*tensors)]
         offset, num = len(self._constants), len(tensors)
         places = {*(offset + i for i in self._moving), *range(num, num + len(self._outputs))}
-        self._call = compile_runs(_writing(graph, tensors, self._outputs), places)
+
+        def writing(*tensors: Tensor) -> tuple[Tensor, ...]:
+            """Write the outputs into further arguments."""
+            values = graph(*tensors[:num])
+            return tuple(place.copy_(value) for place, value in zip(tensors[num:], values, strict=True))
+
+        self._call = compile_runs(trace_loops(writing, [*tensors, *self._outputs], for_native()), places)
 
     def __call__(self, *inputs: Tensor, into: Sequence[Tensor | None] = ()) -> list[Tensor]:
         """Return the values at all points, ``[M, ...]`` each; native code lets go of the interpreter lock.
@@ -82,13 +88,3 @@ class NativeRuns:
         """Tell whether a value can be written to a tensor: it has its shape and type, entries one behind the other."""
         like = self._outputs[number]
         return place.shape[1:] == like.shape and place.dtype == like.dtype and place[:1].is_contiguous()
-
-
-def _writing(graph: Callable[..., Sequence[Tensor]], inputs: list[Tensor], outputs: list[Tensor]) -> GraphModule:
-    """Return a graph as one that writes its outputs into further arguments."""
-
-    def writes(*tensors: Tensor) -> tuple[Tensor, ...]:
-        values = graph(*tensors[: len(inputs)])
-        return tuple(place.copy_(value) for place, value in zip(tensors[len(inputs) :], values, strict=True))
-
-    return trace_loops(writes, [*inputs, *outputs], for_native())

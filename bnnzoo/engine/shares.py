@@ -175,8 +175,12 @@ def refuse_missing(missing: Mapping[int, str], total: int, of: int, what: str) -
         return
     names = [missing[number] for number in sorted(missing)]
     more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
-    tasks = sorted({_owner(number, of) for number in missing})
-    again = f"tasks {_ranges(tasks)} of {of}: each" if len(tasks) > 1 else f"task {tasks[0]} of {of}: it"
+    due = {_owner(number, of) for number in missing}
+    first = sorted(each for each in due if each - 1 not in due)
+    last = sorted(each for each in due if each + 1 not in due)
+    runs = zip(first, last, strict=True)
+    ranges = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)  # as batch systems take them: 0-2,5
+    again = f"tasks {ranges} of {of}: each" if len(due) > 1 else f"task {ranges} of {of}: it"
     verb = "is" if len(names) == 1 else "are"
     raise UnfinishedError(
         f"Of {total} {what} {len(names)} {verb} missing: {'; '.join(names[:NAMED] + more)}. Run {again} goes on where it stopped."
@@ -187,11 +191,3 @@ def _owner(number: int, of: int) -> int:
     """Return the task of an item: they are dealt to 0, 1, ..., of - 1 and back again, so that none always has the dearer one."""
     turn, place = divmod(number, of)
     return of - 1 - place if turn % 2 else place
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Return sorted numbers as batch systems take them: ``0-2,5``."""
-    known = set(numbers)
-    first = [each for each in numbers if each - 1 not in known]
-    last = [each for each in numbers if each + 1 not in known]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(first, last, strict=True))

@@ -15,6 +15,7 @@ __all__ = [
     "drop_unused",
     "filled",
     "is_filled",
+    "is_pure",
     "is_random",
     "is_seen_by_strides",
     "number_throughout",
@@ -87,6 +88,13 @@ def is_random(operation: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ())
 
 
+def is_pure(operation: Any) -> bool:
+    """Tell whether an operation gives equal results for equal arguments, and writes into none of them."""
+    if not isinstance(operation, OpOverload):
+        return operation is operator.getitem
+    return not is_random(operation) and not schema(operation).is_mutable
+
+
 def number_throughout(value: Tensor) -> Tensor | None:
     """Return the number ``[]`` that every entry of a tensor is, or None."""
     if not value.numel():
@@ -151,16 +159,11 @@ def share(graph: GraphModule) -> None:
         return
     first: dict[Any, Node] = {}
     for node in list(graph.graph.nodes):
-        if node.op == "get_attr" or (node.op == "call_function" and _repeats_itself(node)):
+        if node.op == "get_attr" or (node.op == "call_function" and is_pure(node.target)):
             kept = first.setdefault((node.target, _key(node.args), _key(node.kwargs)), node)
             if kept is not node:
                 node.replace_all_uses_with(kept)
                 graph.graph.erase_node(node)
-
-
-def _repeats_itself(node: Node) -> bool:
-    """Tell whether equal arguments give equal results."""
-    return not is_random(node.target) if isinstance(node.target, OpOverload) else node.target is operator.getitem
 
 
 def _key(argument: Any) -> Any:
@@ -194,20 +197,16 @@ def simplify(graph: GraphModule) -> None:
             node.replace_all_uses_with(kept)
             graph.graph.erase_node(node)
     for node in graph.graph.nodes:
-        _take_numbers(graph, node)
+        if node.target not in NEUTRAL or len(node.args) != 2 or node.meta["val"].dtype not in FLOATS:
+            continue
+        # a constant operand that is one number throughout becomes that number, which need not be fetched from memory
+        first, second = node.args
+        value = _number(graph, second)
+        if value is not None and _alike(first, node):
+            node.args = (first, value)
+        elif NEUTRAL[node.target][1] and _alike(second, node) and (value := _number(graph, first)) is not None:
+            node.args = (second, value)
     drop_dead(graph)
-
-
-def _take_numbers(graph: GraphModule, node: Node) -> None:
-    """Let a constant operand that is one number throughout be that number, which need not be fetched from memory."""
-    if node.target not in NEUTRAL or len(node.args) != 2 or node.meta["val"].dtype not in FLOATS:
-        return
-    first, second = node.args
-    value = _number(graph, second)
-    if value is not None and _alike(first, node):
-        node.args = (first, value)
-    elif NEUTRAL[node.target][1] and _alike(second, node) and (value := _number(graph, first)) is not None:
-        node.args = (second, value)
 
 
 def _number(graph: GraphModule, operand: Any) -> float | None:

@@ -264,7 +264,15 @@ class _Tracer(DispatchMode):
             if varies:
                 raise ValueAsked(func, page.inputs_of(of))
             return func(*args, **kwargs)
-        if varies and (conditions := _conditions(func, known, new_args)):
+        # of these an operation needs the values to know which places, and how many, it reads or writes
+        conditions: list[Node] = []
+        if func in BY_PLACES:
+            conditions = [e for e in new_args[1] if isinstance(e, Node) and e.meta["val"].dtype == torch.bool]
+        elif func in (torch.ops.aten.masked_scatter.default, torch.ops.aten.masked_scatter_backward.default):
+            conditions = [new_args[1]]
+        elif known.has_any_size:
+            conditions = [each for each in new_args if isinstance(each, Node)]
+        if varies and conditions:
             asked = page.inputs_of([each for each in conditions if each in page.varying])
             if asked and all(can_decide(page.inputs[place]) for place in asked):
                 raise ValueAsked(func, asked)
@@ -307,15 +315,6 @@ class _Tracer(DispatchMode):
         if isinstance(value, dict):
             return {name: self.written(each) for name, each in value.items()}
         return value
-
-
-def _conditions(func: Any, known: _Known, args: Any) -> list[Node]:
-    """Return of what an operation needs the values to know which places, and how many, it reads or writes."""
-    if func in BY_PLACES:
-        return [each for each in args[1] if isinstance(each, Node) and each.meta["val"].dtype == torch.bool]
-    if func in (torch.ops.aten.masked_scatter.default, torch.ops.aten.masked_scatter_backward.default):
-        return [args[1]]
-    return [each for each in args if isinstance(each, Node)] if known.has_any_size else []
 
 
 TRACER: ContextVar[_Tracer | None] = ContextVar("TRACER", default=None)

@@ -77,7 +77,15 @@ def as_tensor(
             raise _refused(argument, "holds complex numbers", "Pass real and imaginary parts as columns")
         tensor = value.detach()
     else:
-        _refuse_containers(value, argument)
+        if isinstance(value, DataLoader | Dataset):
+            reason = f"is a {type(value).__name__}"
+            raise _refused(argument, reason, "Pass all rows as arrays or tensors; batch_size=... makes mini-batches")
+        if hasattr(value, "toarray") and hasattr(value, "nnz"):
+            raise _refused(argument, "is a sparse matrix", "Pass the dense one, .toarray()")
+        if hasattr(value, "data_vars"):
+            names = ", ".join(map(str, value.data_vars))
+            reason = f"is a {type(value).__name__} of several variables ({names})"
+            raise _refused(argument, reason, "Pass one of them, or .to_dataframe()")
         if not _holds_numbers(value):
             return _with_tensors_within(value, argument, dtype, device, gaps, owned)
         tensor = torch.from_numpy(_numbers(value, argument))
@@ -117,42 +125,31 @@ def _with_tensors_within(
 
 def _holds_numbers(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and _first_leaf_is_number(value)
+        leaf: Any = value
+        while isinstance(leaf, list | tuple) and leaf:
+            leaf = leaf[0]
+        if isinstance(leaf, np.ndarray):
+            return leaf.dtype.kind in NUMERIC
+        return leaf is None or isinstance(leaf, int | float | np.number | np.bool_)
     is_scalar = isinstance(value, np.generic) or callable(value) or isinstance(value, type)
     return not is_scalar and any(hasattr(value, name) for name in ("to_numpy", "__array__"))
-
-
-def _first_leaf_is_number(value: Any) -> bool:
-    while isinstance(value, list | tuple) and value:
-        value = value[0]
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind in NUMERIC
-    return value is None or isinstance(value, int | float | np.number | np.bool_)
-
-
-def _refuse_containers(value: Any, argument: str) -> None:
-    """Refuse what holds numbers, but not as one array."""
-    if isinstance(value, DataLoader | Dataset):
-        kind = type(value).__name__
-        raise _refused(
-            argument, f"is a {kind}", "Pass all rows as arrays or tensors; batch_size=... makes mini-batches"
-        )
-    if hasattr(value, "toarray") and hasattr(value, "nnz"):
-        raise _refused(argument, "is a sparse matrix", "Pass the dense one, .toarray()")
-    if hasattr(value, "data_vars"):
-        names = ", ".join(map(str, value.data_vars))
-        raise _refused(
-            argument,
-            f"is a {type(value).__name__} of several variables ({names})",
-            "Pass one of them, or .to_dataframe()",
-        )
 
 
 def _numbers(value: Any, argument: str) -> NDArray[Any]:
     """Return a new array of a kind that torch knows; what is missing becomes NaN."""
     array = _array(value, argument)
     if array.dtype.kind == "O":
-        array = _of_objects(array, value, argument)
+        if any(isinstance(each, str | bytes) for each in array.flat):
+            raise _non_numeric(argument, value, array)
+        # None and pandas' NA become NaN, and are refused later with their place
+        is_missing = np.array([each is None or type(each).__name__ in ("NAType", "NaTType") for each in array.flat])
+        if not is_missing.any():
+            array = np.array(array.tolist())  # whole numbers stay whole
+        else:
+            try:
+                array = np.where(is_missing.reshape(array.shape), np.nan, array).astype(float)
+            except (TypeError, ValueError):
+                raise _non_numeric(argument, value, array) from None
     if array.dtype.kind not in NUMERIC:
         raise _non_numeric(argument, value, array)
     kind: Any = array.dtype
@@ -178,32 +175,20 @@ def _array(value: Any, argument: str) -> NDArray[Any]:
     return np.asarray(array)
 
 
-def _of_objects(array: NDArray[Any], value: Any, argument: str) -> NDArray[Any]:
-    """Convert numbers held as Python objects; None and pandas' NA become NaN, and are refused later with their place."""
-    if any(isinstance(each, str | bytes) for each in array.flat):
-        raise _non_numeric(argument, value, array)
-    is_missing = np.array([each is None or type(each).__name__ in ("NAType", "NaTType") for each in array.flat])
-    if not is_missing.any():
-        return np.array(array.tolist())  # whole numbers stay whole
-    try:
-        return np.where(is_missing.reshape(array.shape), np.nan, array).astype(float)
-    except (TypeError, ValueError):
-        raise _non_numeric(argument, value, array) from None
-
-
 def _non_numeric(argument: str, value: Any, array: NDArray[Any]) -> DataError:
     """Say which column of a frame is not numeric, or what kind of array it is."""
     for name in getattr(value, "columns", ()):
         column = value[name].to_numpy()
-        if column.dtype.kind not in NUMERIC and not _is_all_numbers(column):
+        is_number = column.dtype.kind in NUMERIC or (
+            column.dtype.kind == "O"
+            and all(
+                each is None or type(each).__name__ == "NAType" or isinstance(each, int | float | np.number)
+                for each in column
+            )
+        )
+        if not is_number:
             return _refused(argument, f"has the non-numeric column {str(name)!r}", _advice(column))
     return _refused(argument, f"is not numeric (dtype {getattr(value, 'dtype', array.dtype)})", _advice(array))
-
-
-def _is_all_numbers(column: NDArray[Any]) -> bool:
-    return column.dtype.kind == "O" and all(
-        each is None or type(each).__name__ == "NAType" or isinstance(each, int | float | np.number) for each in column
-    )
 
 
 def _advice(array: NDArray[Any]) -> str:

@@ -121,18 +121,18 @@ class DatasetRows:
             If an item is missing, or a value is NaN or infinite.
         """
         places = range(*index.indices(self.num_rows)) if isinstance(index, slice) else index.flatten().tolist()
-        items = default_collate([self._item(place) for place in places])
-        found = _finite(_arguments(items), self.dtype, self.device, _rows_in_words(torch.tensor(list(places))))
+        items = []
+        for place in places:
+            try:
+                items.append(self.dataset[place])
+            except IndexError:
+                raise DataError(
+                    f"Data refused: the {type(self.dataset).__name__} has no item {place}, although len() gives "
+                    f"{self.num_rows}. Let len() be the number of rows."
+                ) from None
+        batch = default_collate(items)
+        found = _finite(_arguments(batch), self.dtype, self.device, _rows_in_words(torch.tensor(list(places))))
         return tuple(_shaped(value, index) for value in found)
-
-    def _item(self, place: int) -> Any:
-        try:
-            return self.dataset[place]
-        except IndexError:
-            raise DataError(
-                f"Data refused: the {type(self.dataset).__name__} has no item {place}, although len() gives {self.num_rows}. Let "
-                f"len() be the number of rows."
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,11 @@ def _rows_of_a_pass(loader: Any) -> int:
             f"Data refused: the loader's RandomSampler has num_samples={len(sampler)} for {num_rows} rows, others in each pass. "
             f"Leave num_samples out."
         )
-    if len(set(numbers := _numbers_of_rows(sampler))) < len(numbers):
+    numbers: list[str] = []
+    if not isinstance(sampler, RandomSampler | SequentialSampler):  # which give each row once
+        with torch.random.fork_rng([]):
+            numbers = [str(number) for number in islice(sampler, len(sampler))]
+    if len(set(numbers)) < len(numbers):
         raise DataError(
             f"Data refused: the loader's {type(sampler).__name__} gives some rows more than once a pass, so that they would "
             f"count more often than others. Give it each row once."
@@ -279,14 +283,6 @@ def _rows_of_a_pass(loader: Any) -> int:
     if loader.drop_last and isinstance(sampler, SequentialSampler):  # which leaves the same rows out of every pass
         return len(sampler) // loader.batch_size * int(loader.batch_size)
     return len(sampler)
-
-
-def _numbers_of_rows(sampler: Any) -> list[str]:
-    """Return the rows of a pass of a sampler that is not known to give each once."""
-    if isinstance(sampler, RandomSampler | SequentialSampler):
-        return []
-    with torch.random.fork_rng([]):
-        return [str(number) for number in islice(sampler, len(sampler))]
 
 
 def _read(value: Any, index: Tensor | slice) -> Any:

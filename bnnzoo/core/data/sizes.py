@@ -40,11 +40,7 @@ def free_memory() -> int | None:
         except (AttributeError, ValueError, OSError):
             return None
     found = [1024 * int(line.split()[1]) for line in info.read_text().splitlines() if line.startswith("MemAvailable:")]
-    return min([*found, *_free_in_container()], default=None)
-
-
-def _free_in_container() -> list[int]:
-    """Return the bytes that the container of this process has left, if it has a limit; files that were read count as free."""
+    # what the container of this process has left, if it has a limit; files that were read count as free
     for folder, limit, usage in (
         ("", "memory.max", "memory.current"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -56,10 +52,11 @@ def _free_in_container() -> list[int]:
                 for line in kinds.splitlines()
                 if line.startswith(("inactive_file", "total_inactive_file"))
             ]
-            return [int(most) - int(used) + max(cached, default=0)]
+            found.append(int(most) - int(used) + max(cached, default=0))
+            break
         except (OSError, ValueError):  # no such file, or "max"
             continue
-    return []
+    return min(found, default=None)
 
 
 def _in_words(num_bytes: float) -> str:

@@ -61,22 +61,17 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
                 f"joint states. Leave .to_event() out and put its entries into a plate: "
                 f"with pyro.plate('{name}_plate', {entries})."
             ) from error
-        _refuse_batch(node, size)
+        dims = {frame.dim for frame in node["cond_indep_stack"]}
+        shape = node["fn"].batch_shape
+        loose = {dim: shape[dim] for dim in range(-len(shape), 0) if shape[dim] > 1 and dim not in dims}
+        if loose:
+            count = math.prod(loose.values())
+            raise ModelError(
+                f"Latent site {name!r} holds {count} discrete values outside of a plate, which may depend on one another: "
+                f"{size}**{count} joint states. Where they do not, write with pyro.plate('{name}_plate', {count}): around it."
+            )
         found.append(name)
     return tuple(found)
-
-
-def _refuse_batch(node: Node, size: int) -> None:
-    """Refuse several discrete values at one site that no plate declares independent."""
-    dims = {frame.dim for frame in node["cond_indep_stack"]}
-    shape = node["fn"].batch_shape
-    loose = {dim: shape[dim] for dim in range(-len(shape), 0) if shape[dim] > 1 and dim not in dims}
-    if loose:
-        name, count = node["name"], math.prod(loose.values())
-        raise ModelError(
-            f"Latent site {name!r} holds {count} discrete values outside of a plate, which may depend on one another: "
-            f"{size}**{count} joint states. Where they do not, write with pyro.plate('{name}_plate', {count}): around it."
-        )
 
 
 def summing(model: Model, nodes: Mapping[str, Node]) -> Enumerated | None:
@@ -177,7 +172,15 @@ def refuse_disagreement(model: Enumerated, single: Mapping[str, Node], together:
                 f"discrete values of other rows."
             )
     for group in graph.groups():
-        _refuse_scales(graph, group)
+        first = graph.nodes[group[0]]["scale"]
+        for name in group[1:]:
+            scale = graph.nodes[name]["scale"]
+            one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (first, scale))
+            if not (torch.broadcast_tensors(one, other)[0] == torch.broadcast_tensors(one, other)[1]).all():
+                raise ModelError(
+                    f"poutine.scale weighs site {name!r} otherwise than {group[0]!r}, and a discrete site joins both into one "
+                    f"sum. Put the scale around all of {_listed(group)}, or leave it out."
+                )
 
 
 def _place(graph: FactorGraph, number: int, node: Node) -> tuple[Tensor, tuple[str, ...]]:
@@ -188,18 +191,6 @@ def _place(graph: FactorGraph, number: int, node: Node) -> tuple[Tensor, tuple[s
     dims = sorted((graph.dims[name], name) for name in graph.variables[number].plates)
     kept = [(dim, name) for dim, name in dims if place.ndim >= -dim and place.shape[dim] > 1]
     return place.reshape([place.shape[dim] for dim, _ in kept]), tuple(name for _, name in kept)
-
-
-def _refuse_scales(graph: FactorGraph, group: list[str]) -> None:
-    first = graph.nodes[group[0]]["scale"]
-    for name in group[1:]:
-        scale = graph.nodes[name]["scale"]
-        one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (first, scale))
-        if not (torch.broadcast_tensors(one, other)[0] == torch.broadcast_tensors(one, other)[1]).all():
-            raise ModelError(
-                f"poutine.scale weighs site {name!r} otherwise than {group[0]!r}, and a discrete site joins both into one sum. "
-                f"Put the scale around all of {_listed(group)}, or leave it out."
-            )
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -73,17 +73,13 @@ def _with_weights_of_each(distribution: Any) -> Any:
 
 def _expanded(distribution: Any, shape: tuple[int, ...]) -> Any:
     wanted = torch.Size(shape)
-    if wanted == distribution.batch_shape or not _broadcasts(distribution.batch_shape, wanted):
+    try:
+        found = np.broadcast_shapes(distribution.batch_shape, wanted)  # torch's imports a computer algebra system
+    except ValueError:  # the log density will say so
+        return distribution
+    if wanted == distribution.batch_shape or found != tuple(wanted):
         return distribution
     try:
         return distribution.expand(wanted)
     except NotImplementedError:  # a family that does not say how it is expanded
         return ExpandedDistribution(distribution, wanted)
-
-
-def _broadcasts(batch: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Tell whether a batch shape can be expanded to the wanted one."""
-    try:
-        return np.broadcast_shapes(batch, wanted) == tuple(wanted)  # torch's imports a computer algebra system
-    except ValueError:  # the log density will say so
-        return False

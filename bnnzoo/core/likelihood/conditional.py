@@ -97,11 +97,6 @@ def _(distribution: Independent[Distribution]) -> Moments:
     return found
 
 
-@_moments.register(MaskedDistribution)
-def _(distribution: Any) -> Moments:
-    return _expand(_moments(distribution.base_dist), distribution.base_dist.batch_shape, distribution.batch_shape)
-
-
 @_moments.register(RightCensored)
 @_moments.register(Weighted)
 def _(distribution: Any) -> Moments:
@@ -109,17 +104,14 @@ def _(distribution: Any) -> Moments:
 
 
 @_moments.register(ExpandedDistribution)
+@_moments.register(MaskedDistribution)
 def _(distribution: Any) -> Moments:
     return _expand(_moments(distribution.base_dist), distribution.base_dist.batch_shape, distribution.batch_shape)
 
 
-@_moments.register
-def _(distribution: Categorical) -> Moments:
-    return {"probs": distribution.probs} | _entropy(distribution)
-
-
-@_moments.register
-def _(distribution: OneHotCategorical) -> Moments:
+@_moments.register(Categorical)
+@_moments.register(OneHotCategorical)
+def _(distribution: Categorical | OneHotCategorical) -> Moments:
     return {"probs": distribution.probs} | _entropy(distribution)
 
 

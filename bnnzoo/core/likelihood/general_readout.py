@@ -150,21 +150,25 @@ def _arguments(distribution: Distribution) -> dict[str, Any]:
         return {"base_distribution": distribution.base_dist, "transforms": distribution.transforms}
     names = [name for name in inspect.signature(type(distribution)).parameters if name != "validate_args"]
     left_out = {other for name in names for other in ALTERNATIVES.get(name, ())}
-    return {name: _attribute(distribution, name) for name in names if name not in left_out}
-
-
-def _attribute(distribution: Distribution, name: str) -> Any:
-    for attribute in (name, f"_{name}"):
-        if hasattr(distribution, attribute):
-            return getattr(distribution, attribute)
-    raise UnreadableLikelihood(
-        f"{type(distribution).__name__} does not keep the argument {name!r} of its constructor as an attribute"
-    )
+    found = {}
+    for name in names:
+        if name in left_out:
+            continue
+        attribute = next((each for each in (name, f"_{name}") if hasattr(distribution, each)), None)
+        if attribute is None:
+            raise UnreadableLikelihood(
+                f"{type(distribution).__name__} does not keep the argument {name!r} of its constructor as an attribute"
+            )
+        found[name] = getattr(distribution, attribute)
+    return found
 
 
 def _parameter(name: str, value: Tensor, constraint: Any, distribution: Distribution) -> _Part:
     try:
-        transform = _onto(constraint)
+        try:
+            transform: Any = biject_to(constraint)
+        except NotImplementedError:  # torch calls that of Cholesky factors no bijection, since it ignores a triangle
+            transform = transform_to(constraint)
     except NotImplementedError:
         raise UnreadableLikelihood(
             f"the parameter {name!r} of {type(distribution).__name__} has no known transform to unconstrained space"
@@ -174,15 +178,6 @@ def _parameter(name: str, value: Tensor, constraint: Any, distribution: Distribu
     free = transform.inv(value.expand(shape))
     tail = free.shape[len(distribution.batch_shape) :]
     return _Part(_flat(free, len(tail)), lambda z: transform(z.reshape(z.shape[:-1] + tail)))
-
-
-def _onto(constraint: Any) -> Any:
-    try:
-        return biject_to(constraint)
-    except (
-        NotImplementedError
-    ):  # torch calls the transform of Cholesky factors no bijection, since it ignores a triangle
-        return transform_to(constraint)
 
 
 def _nested(inner: Readout, num_batch_dims: int) -> _Part:
@@ -202,9 +197,7 @@ def _of_transform(transform: Any, distribution: Distribution) -> list[_Part]:
     """Return location and log scale of an affine transform; other transforms are taken to have no parameters."""
     if not isinstance(transform, AffineTransform):
         return []
-    like = (
-        next(v for v in (transform.loc, transform.scale) if isinstance(v, Tensor)) if _has_tensor(transform) else None
-    )
+    like = next((v for v in (transform.loc, transform.scale) if isinstance(v, Tensor)), None)
     if like is None:
         return []
     shape = distribution.batch_shape + distribution.event_shape
@@ -216,10 +209,6 @@ def _of_transform(transform: Any, distribution: Distribution) -> list[_Part]:
         return AffineTransform(loc, sign * log_scale.exp(), event_dim=transform.event_dim)
 
     return [_Part(torch.cat([_flat(v, num_event_dims) for v in (loc, scale.abs().log())], -1), restore)]
-
-
-def _has_tensor(transform: AffineTransform) -> bool:
-    return isinstance(transform.loc, Tensor) or isinstance(transform.scale, Tensor)
 
 
 def _flat(value: Tensor, num_dims: int) -> Tensor:

@@ -388,12 +388,10 @@ def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:
     try:
         return vmap(one, randomness="different")(theta)
     except (RuntimeError, NumericalFailure):  # vmap refuses in-place random numbers, by which some distributions draw
-        return torch.stack([_or_unchanged(one, chain) for chain in theta])
-
-
-def _or_unchanged(draw: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
-    """Return a start with weights from their prior, or ``theta[P]`` as it is where the model fails at those."""
-    try:
-        return draw(theta)
-    except NumericalFailure:
-        return theta
+        found = []
+        for chain in theta:
+            try:
+                found.append(one(chain))
+            except NumericalFailure:  # the start stays as it is where the model fails at weights from their prior
+                found.append(chain)
+        return torch.stack(found)

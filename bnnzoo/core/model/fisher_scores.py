@@ -26,7 +26,8 @@ def drawn_observations(density: LogDensity, theta: Tensor, num_draws: int, seed:
     """
     nodes = density.nodes(theta, *density.data)
     with isolated(seed, density.device), torch.no_grad():
-        return tuple(_rows_first(nodes[name]["fn"].sample((num_draws,))) for name in density.observed)
+        draws = [nodes[name]["fn"].sample((num_draws,)) for name in density.observed]
+    return tuple(each.movedim(0, 1) if each.ndim > 1 else each[None] for each in draws)
 
 
 def log_likelihood_at_draws(density: LogDensity, draws: tuple[Tensor, ...], theta: Tensor, *batch: Any) -> Tensor:
@@ -54,7 +55,3 @@ def score_root(node: Node, draws: Tensor | None = None) -> Tensor:
     root = torch.as_tensor(node["scale"], dtype=found.dtype, device=found.device).sqrt()
     found = (root * found).reshape(len(found), found.shape[1] if found.ndim > 1 else 1, -1).sum(-1)
     return found.mT / len(found) ** 0.5
-
-
-def _rows_first(draws: Tensor) -> Tensor:
-    return draws.movedim(0, 1) if draws.ndim > 1 else draws[None]

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,12 +79,18 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
             if shapes_of(data) != shapes_of(known.data):
                 return None
             prior, likelihood = density.terms_of(point, nodes)
-            alike = (
-                _is_as_finite(known, theta, value)
-                and _agree(value[0], (prior + likelihood).to(point))
-                and _agree(prior, density.log_prior(point))
+            # a density without a value at its start is of a kind with one that has none at its own either
+            alike = bool(value[0].isfinite()) or not known.shared(
+                "finite", lambda: bool(known.value_and_grad(theta, *known.data)[0][0].isfinite())
             )
-            alike = alike and _has_the_transforms(density, point, nodes)
+            alike = alike and _agree(value[0], (prior + likelihood).to(point))
+            alike = alike and _agree(prior, density.log_prior(point))
+            if alike:  # every site maps theta as it does in a density: its range may depend on the data
+                free = density.unconstrained(point)
+                alike = all(
+                    torch.equal(transform_onto(nodes[s.name]["fn"].support)(free[s.name]), nodes[s.name]["value"])
+                    for s in density.sites
+                )
     except Exception:  # what a model may raise is said where it is read
         return None
     return (density, value, gradient) if alike else None
@@ -94,30 +99,23 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> tuple[LogDensity, T
 def shapes_of(data: Data) -> Hashable:
     """Return what data of one kind share: structure, shapes, types, all that is no tensor, and what the model decides by."""
     leaves, spec = pytree.tree_flatten(data)
-    return spec, tuple(
-        (each.shape, each.dtype, each.device, content_of(each)) if isinstance(each, Tensor) else _as_key(each)
-        for each in leaves
-    )
-
-
-def _as_key(value: Any) -> Hashable:
-    try:
-        hash(value)
-    except TypeError:
-        return Same(value)
-    return type(value), value
+    found: list[Hashable] = []
+    for each in leaves:
+        if isinstance(each, Tensor):
+            found.append((each.shape, each.dtype, each.device, content_of(each)))
+            continue
+        try:
+            hash(each)
+        except TypeError:
+            found.append(Same(each))
+        else:
+            found.append((type(each), each))
+    return spec, tuple(found)
 
 
 def _are_allowed(density: LogDensity, nodes: Mapping[str, Node]) -> bool:
     """Tell whether observations are within the supports of their distributions."""
     return of_impossible_value(nodes[name] for name in density.observed) is None
-
-
-def _is_as_finite(known: LogDensity, theta: Tensor, value: Tensor) -> bool:
-    """Tell whether a density has a value at its start, or the known one has none at its own either."""
-    if bool(value[0].isfinite()):
-        return True
-    return not known.shared("finite", lambda: bool(known.value_and_grad(theta, *known.data)[0][0].isfinite()))
 
 
 def _refuse_negative_codes(density: LogDensity, theta: Tensor) -> None:
@@ -133,12 +131,3 @@ def _refuse_negative_codes(density: LogDensity, theta: Tensor) -> None:
 def _agree(one: Tensor, other: Tensor) -> bool:
     share = torch.finfo(one.dtype).eps ** 0.75
     return torch.allclose(one, other, rtol=share, atol=share, equal_nan=True)
-
-
-def _has_the_transforms(density: LogDensity, theta: Tensor, nodes: Mapping[str, Node]) -> bool:
-    """Tell whether every latent site maps theta as it does in a density: its range may depend on the data."""
-    free = density.unconstrained(theta)
-    return all(
-        torch.equal(transform_onto(nodes[site.name]["fn"].support)(free[site.name]), nodes[site.name]["value"])
-        for site in density.sites
-    )

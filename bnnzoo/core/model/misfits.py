@@ -162,27 +162,22 @@ def _by_layer(error: BaseException, data: Data, names: Sequence[str]) -> str | N
     """Explain the failure of a layer of a network by the shape of what it was given."""
     for frame in reversed(list(_frames(error.__traceback__))):
         layer, given = frame.f_locals.get("self"), frame.f_locals.get("input")
-        if not isinstance(layer, nn.Module) or not (wanted := _width_of(layer)):
+        if isinstance(layer, nn.Linear):
+            width, dim = layer.in_features, -1
+        elif isinstance(layer, nn.modules.conv._ConvNd):
+            width, dim = layer.in_channels, -len(layer.kernel_size) - 1
+        elif isinstance(layer, nn.RNNBase):
+            width, dim = layer.input_size, -1
+        else:
             continue
         if isinstance(given, Tensor):
-            return _misfit(layer, given, *wanted, data, names)
+            return _misfit(layer, given, width, dim, data, names)
         places = [i for i, value in enumerate(data) if value is given]
         whose = _argument(places[0], names) if places else f"the input of {layer}"
         return (
             f"{whose} is of type {type(given).__name__}, but the network takes numbers: pass an array with one row an "
             f"observation."
         )
-    return None
-
-
-def _width_of(layer: nn.Module) -> tuple[int, int] | None:
-    """Return how many columns or channels a layer takes, and their dimension."""
-    if isinstance(layer, nn.Linear):
-        return layer.in_features, -1
-    if isinstance(layer, nn.modules.conv._ConvNd):
-        return layer.in_channels, -len(layer.kernel_size) - 1
-    if isinstance(layer, nn.RNNBase):
-        return layer.input_size, -1
     return None
 
 

@@ -100,7 +100,13 @@ def rows_are_independent(
     alone, axes = _one_by_one(function, data, num_rows)
     with torch.no_grad():
         try:
-            found = _over_rows(alone, axes)(theta, *select(data, ends, num_rows))
+            batch = select(data, ends, num_rows)
+            try:
+                found: Tensor = vmap(alone, in_dims=axes)(theta, *batch)
+            except RuntimeError:  # some operations of the user's model may be unknown to vmap: row after row
+                rows = range(next(len(v) for v, axis in zip(batch, axes[1:], strict=True) if axis == 0))
+                parts = [[v if a is None else v[row] for v, a in zip(batch, axes[1:], strict=True)] for row in rows]
+                found = torch.stack([alone(theta, *part) for part in parts])
         except Exception:  # the model may raise anything on one row; then rows cannot be told apart
             return False
     # convolutions of one row and of thousands are summed in other orders
@@ -159,21 +165,6 @@ def _one_by_one(function: Callable[..., Tensor], data: Data, num_rows: int) -> t
         return function(theta, *batch).squeeze(0)
 
     return alone, (None, *axes)
-
-
-def _over_rows(alone: Callable[..., Tensor], axes: _Axes) -> Callable[..., Tensor]:
-    """Return ``(theta, *batch) -> [B, K]``, a function of one row for each row of a batch."""
-
-    def batched(theta: Tensor, *batch: Any) -> Tensor:
-        try:
-            found: Tensor = vmap(alone, in_dims=axes)(theta, *batch)
-        except RuntimeError:  # as above; here row after row
-            rows = range(next(len(v) for v, axis in zip(batch, axes[1:], strict=True) if axis == 0))
-            parts = [[v if a is None else v[row] for v, a in zip(batch, axes[1:], strict=True)] for row in rows]
-            found = torch.stack([alone(theta, *part) for part in parts])
-        return found
-
-    return batched
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ from pyro.distributions import ImproperUniform
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.replay import Node, scaled_sum
+from bnnzoo.core.model.replay import scaled_sum
 from bnnzoo.core.model.terms import prior_factors, scaled_likelihood_of
 from bnnzoo.core.program.sites import innermost
 
@@ -86,17 +86,18 @@ def not_drawn_from_prior(density: LogDensity) -> dict[str, str]:
     if nodes is None:
         theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
         nodes = density.nodes(theta, *density.data)
-    found = {site.name: _altered(nodes[site.name]) for site in density.sites}
-    return {name: why for name, why in found.items() if why}
-
-
-def _altered(node: Node) -> str:
-    if isinstance(innermost(node["fn"]), ImproperUniform):
-        return "improper"
-    distribution, masks = node["fn"], [node["mask"]]
-    while hasattr(distribution, "base_dist"):
-        masks.append(getattr(distribution, "_mask", None))
-        distribution = distribution.base_dist
-    is_masked = any(mask is not None and mask is not True for mask in masks)
-    is_scaled = bool((torch.as_tensor(node["scale"]) != 1.0).any())
-    return "masked or scaled" if is_masked or is_scaled else ""
+    found = {}
+    for site in density.sites:
+        node = nodes[site.name]
+        if isinstance(innermost(node["fn"]), ImproperUniform):
+            found[site.name] = "improper"
+            continue
+        distribution, masks = node["fn"], [node["mask"]]
+        while hasattr(distribution, "base_dist"):
+            masks.append(getattr(distribution, "_mask", None))
+            distribution = distribution.base_dist
+        is_masked = any(mask is not None and mask is not True for mask in masks)
+        is_scaled = bool((torch.as_tensor(node["scale"]) != 1.0).any())
+        if is_masked or is_scaled:
+            found[site.name] = "masked or scaled"
+    return found

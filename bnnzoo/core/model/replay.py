@@ -74,7 +74,9 @@ class _Given(Messenger):
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
             if msg["value"] is None:  # the rows are those that are given: a random choice could not be batched
-                msg["value"], msg["done"] = torch.arange(_plate_rows(msg["fn"])), True
+                plate = msg["fn"]
+                size = plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
+                msg["value"], msg["done"] = torch.arange(size), True
             return
         self.reached = msg["name"]
         if msg["name"] in self.observed and msg["value"] is None:
@@ -102,11 +104,6 @@ def _drawn(msg: Node) -> Any:
             f"Observed site {msg['name']!r} has a distribution, {family}, that cannot be drawn from, and predictions are draws. "
             f"bnnzoo.to_datatree(posterior) holds what was learnt without them."
         ) from error
-
-
-def _plate_rows(plate: Any) -> int:
-    """Return how many rows a plate sees: all, or Pyro's ``subsample_size`` of them."""
-    return plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
 
 
 class _Discovery(Messenger):
@@ -273,29 +270,22 @@ def replay(
         _batchable_layers(),
         made_in_batches(plain(model), values),
     ):
-        given = _Given(values, observed, data, draw)
+        given, own = _Given(values, observed, data, draw), enumerated(model)
         try:
-            return _replayed(model, given, data, summed)
+            if own is None or not values.keys() >= set(own.latent):
+                return _nodes(given(model), data)
+            # discrete sites are summed out where all others are known, and drawn with what is drawn
+            nodes = _nodes(_Given(values, observed, data, draw=False)(in_parallel(own)), data)
+            if summed:
+                nodes = summed_out(own, nodes, observed)
+            if summed and draw:
+                drawn = _nodes(given(own.model), data)
+                nodes |= {name: {**nodes[name], "value": drawn[name]["value"]} for name in observed}
+            return nodes
         except Exception as error:
             if not is_numerical(error):
                 raise
             raise NumericalFailure(failure_of(error, given.reached)) from error
-
-
-def _replayed(model: Model, given: _Given, data: Data, summed: bool) -> dict[str, Node]:
-    """Return the nodes of a run; discrete sites are summed out where all others are known, and drawn with what is drawn."""
-    own = enumerated(model)
-    if own is None or not given.values.keys() >= set(own.latent):
-        return _nodes(given(model), data)
-    once = _Given(given.values, given.observed, data, draw=False)
-    nodes = _nodes(once(in_parallel(own)), data)
-    if not summed:
-        return nodes
-    nodes = summed_out(own, nodes, given.observed)
-    if given.draw:
-        drawn = _nodes(given(own.model), data)
-        nodes |= {name: {**nodes[name], "value": drawn[name]["value"]} for name in given.observed}
-    return nodes
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:

@@ -46,7 +46,7 @@ def summed_out(model: Enumerated, nodes: Mapping[str, Node], observed: Iterable[
         latent = [n for n in group if n not in seen and n not in model.discrete]
         prior = _cached(partial(_term, graph, [n for n in group if n not in seen]))
         whole = _cached(partial(_term, graph, group))
-        _put(out, graph, latent, _cached(partial(_as_term, graph, prior)), latent)
+        _put(out, graph, latent, _cached(partial(_given, graph, prior, None)), latent)
         _put(out, graph, seen, _cached(partial(_given, graph, whole, prior if latent else None)), latent)
         for name in seen[1:]:
             model.absorbed.add(name)
@@ -70,10 +70,6 @@ def _term(graph: FactorGraph, names: list[str]) -> Factor:
     ordered = tuple(sorted(common & {name for part in parts for name in part.names if isinstance(name, str)}))
     empty = Factor(whole.value.new_zeros((1,) * len(ordered)), ordered, common, frozenset())
     return replace(empty, whole=sum((_within(part, empty, graph) for part in parts), empty.value))
-
-
-def _as_term(graph: FactorGraph, factor: Callable[[], Factor]) -> Tensor:
-    return graph.as_term(factor())
 
 
 def _given(graph: FactorGraph, whole: Callable[[], Factor], prior: Callable[[], Factor] | None) -> Tensor:
@@ -101,7 +97,12 @@ def _put(
         if is_factor(node):
             out[name] = {**node, "fn": dist.Unit(term()), "mask": None, "value": term().new_empty((*term().shape, 0))}
             continue
-        outcome, batch = _without_components(node, graph.depth)
+        # without dimensions of discrete sites; a placeholder has the shape of the distribution
+        outcome, event = node["value"], node["fn"].event_dim
+        while outcome.ndim - event > graph.depth:
+            outcome = outcome[0]
+        shape = outcome.shape[: outcome.ndim - event] or node["fn"].batch_shape[-graph.depth :]
+        batch = shape if graph.depth else torch.Size()
         compute = _moments_of(graph, node, batch, graph.depth, latent, len(own))
         fn = Marginal(node["fn"], term if place == 0 else partial(_none, term), batch, compute)
         out[name] = {**node, "fn": fn, "value": outcome, "mask": None}
@@ -109,15 +110,6 @@ def _put(
 
 def _none(term: Callable[[], Tensor]) -> Tensor:
     return torch.zeros_like(term())
-
-
-def _without_components(node: Node, depth: int) -> tuple[Tensor, torch.Size]:
-    """Return the value of a site, and the batch shape of its distribution, without dimensions of discrete sites."""
-    value, event = node["value"], node["fn"].event_dim
-    while value.ndim - event > depth:  # a placeholder has the shape of the distribution
-        value = value[0]
-    batch = value.shape[: value.ndim - event] or node["fn"].batch_shape[-depth:] if depth else torch.Size()
-    return value, batch
 
 
 def _moments_of(

@@ -112,10 +112,8 @@ def _scaling(density: LogDensity) -> dict[str, tuple[str, ...]]:
 
 def is_real(site: Site) -> bool:
     """Tell whether a site has the real numbers as support, so that its values are its unconstrained ones."""
-    return site.shape == site.unconstrained_shape and site.support.is_discrete is False and _is_identity(site)
-
-
-def _is_identity(site: Site) -> bool:
+    if site.shape != site.unconstrained_shape or site.support.is_discrete is not False:
+        return False
     value = torch.linspace(-1.0, 1.0, max(1, site.unconstrained_shape.numel())).reshape(site.unconstrained_shape)
     return torch.equal(site.transform(value), value)
 

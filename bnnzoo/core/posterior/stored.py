@@ -98,20 +98,16 @@ def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Sequence[type[Store
     if form == "tensor":
         return tensors[content].permute(tree["dims"]).to(owner.density.device)
     if form == "kind":
-        return _kind_named(content, kinds).from_state(decode(tree["state"], tensors, kinds, owner), owner)
+        kind = next((each for each in kinds if each.__name__ == content), None)
+        if kind is None:
+            raise ValueError(
+                f"The file holds a {content}, which this version of bnnzoo does not know. Load it with the one that wrote it."
+            )
+        return kind.from_state(decode(tree["state"], tensors, kinds, owner), owner)
     if form == "dict":
         return {name: decode(item, tensors, kinds, owner) for name, item in content.items()}
     items = [decode(item, tensors, kinds, owner) for item in content]
     return tuple(items) if form == "tuple" else items
-
-
-def _kind_named(name: str, kinds: Sequence[type[Stored]]) -> type[Stored]:
-    for kind in kinds:
-        if kind.__name__ == name:
-            return kind
-    raise ValueError(
-        f"The file holds a {name}, which this version of bnnzoo does not know. Load it with the one that wrote it."
-    )
 
 
 def _field_names(kind: type) -> list[str]:

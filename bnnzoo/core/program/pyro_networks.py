@@ -49,7 +49,17 @@ def mark_weights(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> N
         for module in modules
         if id(module) not in inner and any(isinstance(part, PyroModule) for part in module.modules())
     ]:
-        found = _weights_of(root, nodes)
+        # the path of each weight in the root and its latent site, in the order of sampling
+        paths: dict[str, str] = {}
+        for path, layer in root.named_modules():
+            if isinstance(layer, PyroModule) and _plain_class(layer) is not nn.Module and layer._pyro_context.used:
+                for name in layer._pyro_samples:
+                    paths[layer._pyro_get_fullname(name)] = f"{path}.{name}" if path else name
+        found = {}
+        for site, node in nodes.items():
+            # a scalar is no parameter of any layer of torch, but a hyperparameter kept in its layer
+            if site in paths and node["type"] == "sample" and not node["is_observed"] and node["value"].ndim > 0:
+                found[paths[site]] = site
         if not found:
             continue
         name = getattr(root, "_pyro_name", "") or "net"
@@ -107,24 +117,6 @@ def warn_of_attributes_of_rows(nodes: Mapping[str, Node], modules: Collection[nn
                     ModelWarning,
                     stacklevel=2,
                 )
-
-
-def _weights_of(root: nn.Module, nodes: Mapping[str, Node]) -> dict[str, str]:
-    """Return the path of each weight in the root and its latent site, in the order of sampling.
-
-    A scalar is no weight, since no layer of torch has a scalar parameter, but a hyperparameter kept in its layer.
-    """
-    paths: dict[str, str] = {}
-    for path, layer in root.named_modules():
-        if isinstance(layer, PyroModule) and _plain_class(layer) is not nn.Module and layer._pyro_context.used:
-            for name in layer._pyro_samples:
-                paths[layer._pyro_get_fullname(name)] = f"{path}.{name}" if path else name
-    is_latent = (
-        name
-        for name, node in nodes.items()
-        if node["type"] == "sample" and not node["is_observed"] and node["value"].ndim > 0
-    )
-    return {paths[site]: site for site in is_latent if site in paths}
 
 
 def _plain_class(module: nn.Module) -> type[nn.Module]:

@@ -1,6 +1,6 @@
 """Latent sites of a Pyro model and their places in the flat unconstrained vector."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,25 +154,19 @@ def plates_of(node: dict[str, Any]) -> tuple[str | None, ...]:
     """Return the plate of each axis of a sample node's value, None for the axes of events."""
     value, frames = node["value"], [frame for frame in node["cond_indep_stack"] if frame.dim is not None]
     names: list[str | None] = [None] * value.ndim
-    end = _end_of_plates(node, {frame.dim: frame.size for frame in frames})
+    end = len(node["fn"].batch_shape)  # how many axes come before those of events
+    if not end and is_deterministic(node):
+        # one event to Pyro, which does not say which of its axes belong to the plates around it: they are the last or the
+        # first ones, whichever have the sizes of the plates
+        sizes = {frame.dim: frame.size for frame in frames}
+        depth = -min(sizes, default=0)
+        ends = [each for each in (value.ndim, depth) if depth <= each <= value.ndim]
+        fitting = (each for each in ends if all(value.shape[each + dim] == size for dim, size in sizes.items()))
+        end = next(fitting, 0)
     for frame in frames:
         if 0 <= end + frame.dim < value.ndim and value.shape[end + frame.dim] == frame.size:
             names[end + frame.dim] = frame.name
     return tuple(names)
-
-
-def _end_of_plates(node: dict[str, Any], sizes: Mapping[int, int]) -> int:
-    """Return how many axes of a value come before those of events.
-
-    A deterministic value is one event to Pyro, which does not say which of its axes belong to the plates around it: they
-    are the last or the first ones, whichever have the sizes of the plates.
-    """
-    batch, shape = len(node["fn"].batch_shape), node["value"].shape
-    if batch or not is_deterministic(node):
-        return batch
-    depth = -min(sizes, default=0)
-    ends = [end for end in (len(shape), depth) if depth <= end <= len(shape)]
-    return next((end for end in ends if all(shape[end + dim] == size for dim, size in sizes.items())), 0)
 
 
 def row_plates(nodes: Iterable[dict[str, Any]]) -> tuple[str, ...]:
@@ -220,7 +214,18 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
                     f"on methods that take mini-batches."
                 )
         elif node["type"] == "sample" and not node["is_observed"]:
-            _refuse_latent(node["name"], node["fn"])
+            name, distribution = node["name"], node["fn"]
+            if isinstance(distribution, Delta):
+                raise ModelError(
+                    f"Latent site {name!r} is a point mass (Delta), which has no density. Write pyro.deterministic({name!r}, "
+                    f"value)."
+                )
+            refuse_unknown_support(name, distribution)
+            if _depends_on_latents(distribution.support):
+                raise ModelError(
+                    f"The support of latent site {name!r} depends on another latent site. Sample it on a fixed support, for "
+                    f"example u ~ Uniform(0, 1), and compute {name!r} from it with pyro.deterministic."
+                )
 
 
 def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], observed: Iterable[str]) -> None:
@@ -237,19 +242,6 @@ def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], o
         raise ModelError(
             f"Site {min(different)!r} is sampled in some runs of the model and not in others. Every run of a model must sample "
             f"the same sites: mask a site with poutine.mask, or compute both cases and choose with torch.where."
-        )
-
-
-def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
-    if isinstance(distribution, Delta):
-        raise ModelError(
-            f"Latent site {name!r} is a point mass (Delta), which has no density. Write pyro.deterministic({name!r}, value)."
-        )
-    refuse_unknown_support(name, distribution)
-    if _depends_on_latents(distribution.support):
-        raise ModelError(
-            f"The support of latent site {name!r} depends on another latent site. Sample it on a fixed support, for example "
-            f"u ~ Uniform(0, 1), and compute {name!r} from it with pyro.deterministic."
         )
 
 

@@ -67,16 +67,14 @@ class ParameterSpace:
         ValueError
             If a latent site is missing or has the wrong shape.
         """
-        return torch.cat([_unconstrained(site, values).to(self.dtype).to(self.device) for site in self.sites])
-
-
-def _unconstrained(site: Site, values: Mapping[str, Tensor]) -> Tensor:
-    if site.name not in values:
-        raise ValueError(f"No value for latent site {site.name!r}; given are {', '.join(values) or 'none'}.")
-    value = values[site.name]
-    if value.shape != site.shape:
-        raise ValueError(
-            f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}."
-        )
-    free: Tensor = site.transform.inv(value)
-    return free.reshape(-1)
+        parts = []
+        for site in self.sites:
+            if site.name not in values:
+                raise ValueError(f"No value for latent site {site.name!r}; given are {', '.join(values) or 'none'}.")
+            value = values[site.name]
+            if value.shape != site.shape:
+                raise ValueError(
+                    f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}."
+                )
+            parts.append(site.transform.inv(value).reshape(-1).to(self.dtype).to(self.device))
+        return torch.cat(parts)

@@ -78,24 +78,19 @@ if hasattr(os, "register_at_fork"):
 @contextmanager
 def alone() -> Iterator[None]:
     """Run a model outside of Pyro's handlers and plates in which bnnzoo was called, one thread at a time: they belong to all."""
-    with _LOCK, staying(), _emptied():
-        yield
-
-
-@contextmanager
-def _emptied() -> Iterator[None]:
-    if not (_PYRO_STACK or _PLATES):
-        yield
-        return
-    lists = [_PYRO_STACK, _PLATES]
-    kept = [list(each) for each in lists]
-    for each in lists:
-        each.clear()
-    try:
-        yield
-    finally:
-        for each, before in zip(lists, kept, strict=True):
-            each[:] = before
+    with _LOCK, staying():
+        if not (_PYRO_STACK or _PLATES):
+            yield
+            return
+        lists = [_PYRO_STACK, _PLATES]
+        kept = [list(each) for each in lists]
+        for each in lists:
+            each.clear()
+        try:
+            yield
+        finally:
+            for each, before in zip(lists, kept, strict=True):
+                each[:] = before
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -90,11 +89,24 @@ def refuse_inconsistent(
     first = first or discover(density.model, density.data, density.device, density.dtype)
     observed = {name: first[name] for name in density.observed}
     _look_for_observations(density, first)
-    _refuse_shapes(observed)
+    for name, node in observed.items():  # whose distribution broadcasts its values, as a forgotten squeeze makes it
+        values = node["value"].shape[: node["value"].ndim - node["fn"].event_dim]
+        terms = np.broadcast_shapes(values, node["fn"].batch_shape)  # torch's imports a computer algebra system
+        if math.prod(terms) > values.numel():
+            raise ModelError(
+                f"Site {name!r} observes {values.numel()} values of shape {list(values)}, but its distribution has shape "
+                f"{list(node['fn'].batch_shape)}, so that {math.prod(terms)} terms would be counted. Give both one shape: "
+                f"squeeze a network's output with .squeeze(-1), or the observations."
+            )
     starts = density.init(1, 0) if starts is None else starts
     starts = starts.to(dtype=density.dtype, device=density.device)
-    with _warnings_held_back(), isolated(OTHER_SEED, density.device):
-        found = _evaluated_at_starts(density, first, starts, traced)
+    with warnings.catch_warnings(record=True) as caught:  # they are let through only where no error follows
+        warnings.simplefilter("always")
+        ignore_slow_batching()
+        with isolated(OTHER_SEED, density.device):
+            found = _evaluated_at_starts(density, first, starts, traced)
+    for each in caught:
+        warnings.warn(each.message, skip_file_prefixes=INSIDE)
     for site, node in observed.items():
         if not node["fn"].batch_shape and isinstance(node["fn"], Independent) and node["value"].ndim:
             warnings.warn(
@@ -107,21 +119,10 @@ def refuse_inconsistent(
     return found
 
 
-@contextmanager
-def _warnings_held_back() -> Iterator[None]:
-    """Let warnings through only where no error follows."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        ignore_slow_batching()
-        yield
-    for each in caught:
-        warnings.warn(each.message, skip_file_prefixes=INSIDE)
-
-
 def _evaluated_at_starts(
     density: LogDensity, first: Mapping[str, Node], starts: Tensor, traced: bool
 ) -> Evaluated | None:
-    few = _few_rows(density, NUMBERS_OF_A_FEW_ROWS)
+    few = _few_rows(density)
     data = density.data if traced or is_small(density.data) else few
     known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites}).to(starts)
     terms = Terms.of(density, first)
@@ -135,7 +136,9 @@ def _evaluated_at_starts(
             value, gradient = everything.value[: len(points)], everything.gradient[: len(points)]
             about = everything[slice(len(points), None)]
         else:
-            value, gradient = _at_once(density, data)(points)
+            # in one run of the model; random numbers inside it differ from point to point
+            log_joint = vmap(density.log_joint, (0, *(None for _ in data)), randomness="different")
+            value, gradient = value_and_grad_of(lambda leaf: log_joint(leaf, *data), points)
             about = Weighted.at(terms, *asked, few)
         evaluate = partial(Weighted.at, terms, data=few)
     except ModelError:
@@ -166,9 +169,9 @@ def _joined(points: Tensor, others: Tensor, weights: Tensor) -> tuple[Tensor, Te
     return torch.cat([points, others]), torch.cat([weights.new_ones(len(points), weights.shape[1]), weights])
 
 
-def _few_rows(density: LogDensity, limit: int) -> Data:
-    """Return the data if they are at most ``limit`` numbers, else random rows of them in their order."""
-    if num_numbers(density.data) <= limit or density.num_data <= FEW_ROWS:
+def _few_rows(density: LogDensity) -> Data:
+    """Return the data if they are few numbers, else random rows of them in their order."""
+    if num_numbers(density.data) <= NUMBERS_OF_A_FEW_ROWS or density.num_data <= FEW_ROWS:
         return density.data
     rows = torch.randperm(density.num_data, generator=torch.Generator().manual_seed(0))[:FEW_ROWS]
     return select(density.data, rows.sort().values.to(density.device), density.num_data)
@@ -199,17 +202,6 @@ def _in_parts(density: LogDensity, size: int) -> Evaluate:
         parts = [density.value_and_grad(part.contiguous(), *density.data) for part in padded.split(size)]
         value, gradient = (torch.cat(each)[missing:] for each in zip(*parts, strict=True))
         return value, gradient
-
-    return evaluate
-
-
-def _at_once(density: LogDensity, batch: Data) -> Evaluate:
-    """Return the density evaluated in one run of the model; random numbers inside it differ from point to point."""
-
-    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
-        in_dims = (0, *(None for _ in batch))
-        log_joint = vmap(density.log_joint, in_dims, randomness="different")
-        return value_and_grad_of(lambda leaf: log_joint(leaf, *batch), theta)
 
     return evaluate
 
@@ -254,22 +246,11 @@ def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> No
     )
 
 
-def _refuse_shapes(observed: Mapping[str, Node]) -> None:
-    """Refuse an observed site whose distribution broadcasts its values, as a forgotten squeeze makes it."""
-    for name, node in observed.items():
-        values = node["value"].shape[: node["value"].ndim - node["fn"].event_dim]
-        found = np.broadcast_shapes(values, node["fn"].batch_shape)  # torch's imports a computer algebra system
-        if math.prod(found) > values.numel():
-            raise ModelError(
-                f"Site {name!r} observes {values.numel()} values of shape {list(values)}, but its distribution has shape "
-                f"{list(node['fn'].batch_shape)}, so that {math.prod(found)} terms would be counted. Give both one shape: "
-                f"squeeze a network's output with .squeeze(-1), or the observations."
-            )
-
-
 def _refuse_chance(first: Mapping[str, Node], second: Mapping[str, Node]) -> None:
     """Refuse a model whose density at one point depends on the global random stream."""
-    for name in (name for name, node in first.items() if _is_random_variable(node) and name in second):
+    for name, node in first.items():
+        if node["type"] != "sample" or is_subsample(node) or name not in second:
+            continue
         one, other = (log_prob(nodes[name]).detach() for nodes in (first, second))
         sums = [scaled_sum(nodes[name], terms) for nodes, terms in ((first, one), (second, other))]
         if not (_are_equal(one, other) and _are_equal(*sums)):
@@ -283,7 +264,3 @@ def _refuse_chance(first: Mapping[str, Node], second: Mapping[str, Node]) -> Non
 
 def _are_equal(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one, other, rtol=1000 * torch.finfo(one.dtype).eps, atol=0.0, equal_nan=True)
-
-
-def _is_random_variable(node: Node) -> bool:
-    return node["type"] == "sample" and not is_subsample(node)

@@ -103,21 +103,15 @@ class Weighted:
     @classmethod
     def one_by_one(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "Weighted":
         """Evaluate one point after the other; where the model fails, nothing is known."""
-        found = [
-            cls._or_unknown(terms, point[None], weight[None], data)
-            for point, weight in zip(theta, weights, strict=True)
-        ]
+        found, nothing = [], torch.full_like
+        for point, weight in zip(theta[:, None], weights[:, None], strict=True):
+            try:
+                found.append(cls._differentiated(lambda leaf: terms(leaf[0], *data)[None], point, weight))
+            except ModelError:
+                raise
+            except (RuntimeError, ValueError, NumericalFailure):
+                found.append(cls(*(nothing(each, torch.nan) for each in (point[:, 0], point, weight))))
         return cls(*(torch.cat(each) for each in zip(*((f.value, f.gradient, f.terms) for f in found), strict=True)))
-
-    @classmethod
-    def _or_unknown(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "Weighted":
-        try:
-            return cls._differentiated(lambda leaf: terms(leaf[0], *data)[None], theta, weights)
-        except ModelError:
-            raise
-        except (RuntimeError, ValueError, NumericalFailure):
-            nothing = torch.full_like
-            return cls(nothing(theta[:, 0], torch.nan), nothing(theta, torch.nan), nothing(weights, torch.nan))
 
     @classmethod
     def _differentiated(cls, function: Callable[[Tensor], Tensor], theta: Tensor, weights: Tensor) -> "Weighted":
@@ -177,7 +171,12 @@ def ask_gradients(
         _groups(terms.density), _directions(terms.density, start), found.value[5:].split(4), strict=True
     ):
         error, slope, difference = _difference(found.value[4], values, found.gradient[4] @ direction)
-        is_off = error > FAR or (error > OFF and _is_off_elsewhere(known, direction, evaluate, len(terms.names)))
+        is_off = error > FAR
+        if not is_off and error > OFF:
+            # ask again at another point: a kink of the density next to the first would be no fault
+            points = torch.cat([known[None], known + _steps(direction)])
+            other = evaluate(points, points.new_ones(len(points), len(terms.names)))
+            is_off = _difference(other.value[0], other.value[1:], other.gradient[0] @ direction)[0] > OFF
         if is_off and not _is_right_in_double(terms, start, direction):
             where = f"site {group[0].name!r}" if len(group) == 1 else f"sites {group[0].name!r} to {group[-1].name!r}"
             raise ModelError(
@@ -185,9 +184,15 @@ def ask_gradients(
                 f"a finite difference gives {difference:.4g}. Somewhere the model takes a latent value out of torch's graph, "
                 f"with .detach(), .item() or numpy. Compute it with torch operations."
             )
-    suspects = _without_gradient(terms, found.gradient[:4])[:MAX_SUSPECTS]
+    # sites that no term but their own has a gradient about: theirs changes with the weight of that term alone
+    gradient, suspects = found.gradient[:4], []
+    weights, tolerance = _weights(terms, gradient), 1e-4 if gradient.dtype == torch.float32 else 1e-9
+    for place, site in enumerate(terms.density.sites):
+        one, two = (gradient[row::2, site.span] / weights[row, place] for row in (0, 1))
+        if bool(((one - two).abs() <= tolerance * (one.abs() + two.abs())).all()):
+            suspects.append(place)
     if suspects:
-        _warn_of_steps(terms, start, suspects, found.terms[4], evaluate)
+        _warn_of_steps(terms, start, suspects[:MAX_SUSPECTS], found.terms[4], evaluate)
 
 
 def _groups(density: LogDensity) -> list[tuple[Site, ...]]:
@@ -231,15 +236,6 @@ def _difference(value: Tensor, around: Tensor, slope: Tensor) -> tuple[float, fl
     return max(0.0, excess) / max(abs(fine), abs(given), torch.finfo(value.dtype).tiny), given, fine
 
 
-def _is_off_elsewhere(
-    known: Tensor, direction: Tensor, evaluate: Callable[[Tensor, Tensor], Weighted], num_terms: int
-) -> bool:
-    """Ask again at another point: a kink of the density next to the first would be no fault."""
-    points = torch.cat([known[None], known + _steps(direction)])
-    found = evaluate(points, points.new_ones(len(points), num_terms))
-    return _difference(found.value[0], found.value[1:], found.gradient[0] @ direction)[0] > OFF
-
-
 def _is_right_in_double(terms: Terms, start: Tensor, direction: Tensor) -> bool:
     """Ask again in double precision: where single precision over- or underflows, a right gradient may be off."""
     density = in_double(terms.density)
@@ -252,23 +248,20 @@ def _is_right_in_double(terms: Terms, start: Tensor, direction: Tensor) -> bool:
     return error <= OFF and bool(found.value.isfinite().all()) and bool(found.gradient.isfinite().all())
 
 
-def _without_gradient(terms: Terms, gradient: Tensor) -> list[int]:
-    """Return the sites that no term but their own has a gradient about: theirs changes with the weight of that term alone."""
-    weights = _weights(terms, gradient)
-    tolerance = 1e-4 if gradient.dtype == torch.float32 else 1e-9
-    found = []
-    for place, site in enumerate(terms.density.sites):
-        one, other = (gradient[row::2, site.span] / weights[row, place] for row in (0, 1))
-        if bool(((one - other).abs() <= tolerance * (one.abs() + other.abs())).all()):
-            found.append(place)
-    return found
-
-
 def _warn_of_steps(
     terms: Terms, start: Tensor, suspects: list[int], base: Tensor, evaluate: Callable[[Tensor, Tensor], Weighted]
 ) -> None:
     """Give each suspect other values from its prior, and warn if another term changes, still without a gradient."""
-    density, others = terms.density, _other_values(terms.density, start)
+    density = terms.density
+    # near zero the weights of a network have a gradient even if its units are saturated everywhere else
+    values = [NEAR_ZERO**power * start for power in (1, 2, 4)]
+    for seed in range(ALTERNATIVES):
+        with isolated(seed, density.device), torch.no_grad():
+            try:
+                values.append(density.prior_draw({}, *density.data))
+            except Exception:  # an improper prior, or a model that fails at some of its draws
+                values.append(density.init(1, seed)[0])
+    others = torch.stack([each.to(start) for each in values])
     points = start.repeat(len(suspects), len(others), 1)
     weights = torch.ones(*points.shape[:2], len(terms.names), dtype=start.dtype, device=start.device)
     for row, place in enumerate(suspects):
@@ -284,32 +277,13 @@ def _warn_of_steps(
         if bool((gradients[row][:, site.span].nan_to_num(0.0) != 0.0).any()):
             continue
         if bool((change > noticed * (1 + base.abs())).any()):
+            name, term = site.name, terms.names[int(change.argmax())]
             warnings.warn(
-                _of_step(site.name, terms.names[int(change.argmax())], float(change.max())),
+                f"Site {name!r} acts by steps: other values of it from its prior change the log density of {term!r} by up to "
+                f"{float(change.max()):.3g}, but the derivative is zero wherever it was looked at. A comparison, as in "
+                f"torch.where(t < {name}, ...), torch.round, .long() and .detach() have none, so that methods that follow "
+                f"gradients return the prior of {name!r}, or hardly move it. Write a smooth step, "
+                f"torch.sigmoid((t - {name}) / width), or sum over its possible places.",
                 ModelWarning,
                 skip_file_prefixes=INSIDE,
             )
-
-
-def _of_step(name: str, term: str, change: float) -> str:
-    return (
-        f"Site {name!r} acts by steps: other values of it from its prior change the log density of {term!r} by up to "
-        f"{change:.3g}, but the derivative is zero wherever it was looked at. A comparison, as in torch.where(t < {name}, ...), "
-        f"torch.round, .long() and .detach() have none, so that methods that follow gradients return the prior of {name!r}, or "
-        f"hardly move it. Write a smooth step, torch.sigmoid((t - {name}) / width), or sum over its possible places."
-    )
-
-
-def _other_values(density: LogDensity, start: Tensor) -> Tensor:
-    """Return points ``theta[A, P]``: draws from the prior, or other starts where there are none, and three near zero.
-
-    Near zero the weights of a network have a gradient even if its units are saturated everywhere else.
-    """
-    found = [NEAR_ZERO**power * start for power in (1, 2, 4)]
-    for seed in range(ALTERNATIVES):
-        with isolated(seed, density.device), torch.no_grad():
-            try:
-                found.append(density.prior_draw({}, *density.data))
-            except Exception:  # an improper prior, or a model that fails at some of its draws
-                found.append(density.init(1, seed)[0])
-    return torch.stack([each.to(start) for each in found])

@@ -48,8 +48,16 @@ def take_kept_graphs(model: Model, method: Method, density: LogDensity) -> None:
     if not _can_be_kept(model, density):
         return
     for kept in reversed(_KEPT):
-        if _equal(kept.model, model) and _equal(kept.method, method) and _is_alike(kept.density, density):
-            made_of(density, made_of(kept.density))
+        if not (_equal(kept.model, model) and _equal(kept.method, method)):
+            continue
+        known = kept.density
+        decide_alike(pytree.tree_leaves(density.data), pytree.tree_leaves(known.data))
+        if _layout(known) != _layout(density) or shapes_of(known.data) != shapes_of(density.data):
+            continue
+        theta = torch.linspace(-1.0, 1.0, known.num_params, dtype=known.dtype)
+        ours, theirs = known.constrain(theta), density.constrain(theta)
+        if all(torch.equal(ours[name], theirs[name]) for name in ours) and is_as_remembered(known):
+            made_of(density, made_of(known))
             return
 
 
@@ -74,25 +82,8 @@ def _can_be_kept(model: Model, density: LogDensity) -> bool:
     return is_plain and max(num_numbers(leaves), density.num_params) <= MAX_NUMBERS
 
 
-def _is_alike(known: LogDensity, new: LogDensity) -> bool:
-    """Tell whether a model is the same function as before, its data alone being others."""
-    decide_alike(pytree.tree_leaves(new.data), pytree.tree_leaves(known.data))
-    return (
-        _layout(known) == _layout(new)
-        and shapes_of(known.data) == shapes_of(new.data)
-        and _constrain_alike(known, new)
-        and is_as_remembered(known)
-    )
-
-
 def _layout(density: LogDensity) -> tuple[object, ...]:
     return density.dtype, [(site.name, site.shape, site.unconstrained_shape) for site in density.sites]
-
-
-def _constrain_alike(known: LogDensity, new: LogDensity) -> bool:
-    theta = torch.linspace(-1.0, 1.0, known.num_params, dtype=known.dtype)
-    ours, theirs = known.constrain(theta), new.constrain(theta)
-    return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def _equal(one: object, other: object) -> bool:

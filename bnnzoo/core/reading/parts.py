@@ -75,7 +75,17 @@ def refuse_dependent_parts(density: LogDensity, size: int, what: str, *, may_sca
     whole = density.data if len(all_rows) == held else select(density.data, all_rows.to(density.device), held)
     if len(all_rows) < 2:
         return
-    for theta, choosable in zip(density.init(2, 0), (None, _without_largest_code(whole, len(all_rows))), strict=True):
+    # rows that hold the largest code of no argument, so that a model that counts groups counts others there; where no row is
+    # below every largest code, one argument after the other has to do
+    codes = [
+        value
+        for value in pytree.tree_leaves(whole)
+        if isinstance(value, Tensor) and value.shape == all_rows.shape and not value.is_floating_point() and value.any()
+    ]
+    below = [value < value.max() for value in codes]
+    candidates = [torch.stack(below).all(0), *below] if below else []
+    other_groups = next((rows for rows in candidates if bool(rows.any())), None)
+    for theta, choosable in zip(density.init(2, 0), (None, other_groups), strict=True):
         rows = torch.randperm(len(all_rows), generator=generator).to(density.device)
         rows = (rows if choosable is None else rows[choosable[rows]])[:size]
         try:
@@ -85,19 +95,6 @@ def refuse_dependent_parts(density: LogDensity, size: int, what: str, *, may_sca
         found = _nodes(density, theta, select(whole, rows, len(all_rows)), len(rows), what)
         if expected is not None and found is not None:
             _compare(density, expected, found, rows, len(all_rows), what, may_scale)
-
-
-def _without_largest_code(data: tuple[Any, ...], num_rows: int) -> Tensor | None:
-    """Return which rows hold the largest code of no argument, so that a model that counts groups counts others there."""
-    codes = [
-        value
-        for value in pytree.tree_leaves(data)
-        if isinstance(value, Tensor) and value.shape == (num_rows,) and not value.is_floating_point() and value.any()
-    ]
-    below = [value < value.max() for value in codes]
-    # where no row is below every largest code, one argument after the other has to do
-    candidates = [torch.stack(below).all(0), *below] if below else []
-    return next((rows for rows in candidates if bool(rows.any())), None)
 
 
 def _nodes(

@@ -50,7 +50,18 @@ def density_without_data(
     ValueError
         If an argument cannot be made from what was saved, or the model cannot run on zeros.
     """
-    data = [_placeholder(place, argument, device) for place, argument in enumerate(arguments)]
+    data: list[Any] = []
+    for place, argument in enumerate(arguments):
+        if "shape" in argument:
+            zero = torch.zeros((), dtype=getattr(torch, argument["dtype"]), device=device)
+            data.append(zero.expand(argument["shape"]))
+        elif "value" in argument:
+            data.append(argument["value"])
+        else:
+            raise ValueError(
+                f"Argument {place + 1} of the model was a {argument['type']}, which is not saved, so the training data cannot "
+                f"be left out. Pass them: bnnzoo.load(path, model, *data)."
+            )
     try:
         with pyro.validation_enabled(False):  # a likelihood need not have zero in its support
             found = build_density(model, *data, dtype=dtype, device=device)
@@ -77,18 +88,6 @@ def _argument(value: Any) -> Argument:
     if isinstance(value, Tensor):
         return {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
     return {"value": value} if value is None or isinstance(value, PLAIN) else {"type": type(value).__name__}
-
-
-def _placeholder(place: int, argument: Argument, device: torch.device) -> Any:
-    if "shape" in argument:
-        dtype = getattr(torch, argument["dtype"])
-        return torch.zeros((), dtype=dtype, device=device).expand(argument["shape"])
-    if "value" in argument:
-        return argument["value"]
-    raise ValueError(
-        f"Argument {place + 1} of the model was a {argument['type']}, which is not saved, so the training data cannot be left "
-        f"out. Pass them: bnnzoo.load(path, model, *data)."
-    )
 
 
 def _missing_data(name: str) -> ValueError:

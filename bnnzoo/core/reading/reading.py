@@ -61,30 +61,18 @@ def read_model(
     """
     try:
         tensors = as_tensors(data, dtype, device, owned=True)
-    except MissingValuesError as error:
-        return _read_with_gaps(model, data, dtype, device, error)
+    except MissingValuesError as refusal:
+        # a model that fills or masks missing values has a finite log density and gradient with them
+        try:
+            found = _read(model, data, as_tensors(data, dtype, device, gaps=True, owned=True), dtype, device)
+            density, _ = found
+            value, gradient = looped_value_and_grad(density.log_joint)(density.init(NUM_TRIED, 0), *density.data)
+        except Exception:  # the user's model may raise anything where values are missing
+            raise refusal from None
+        if not bool((value.isfinite() & gradient.isfinite().all(1)).any()):
+            raise
+        return found
     return _read(model, data, tensors, dtype, device)
-
-
-def _read_with_gaps(
-    model: Model, data: Data, dtype: torch.dtype, device: torch.device, refusal: DataError
-) -> tuple[LogDensity, Mapping[str, Node]]:
-    """Read a model whose data lack values, if it fills or masks them: its log density and the gradient are finite with them.
-
-    Raises
-    ------
-    DataError
-        The given one, if they are not.
-    """
-    try:
-        found = _read(model, data, as_tensors(data, dtype, device, gaps=True, owned=True), dtype, device)
-        density, _ = found
-        value, gradient = looped_value_and_grad(density.log_joint)(density.init(NUM_TRIED, 0), *density.data)
-    except Exception:  # the user's model may raise anything where values are missing
-        raise refusal from None
-    if not bool((value.isfinite() & gradient.isfinite().all(1)).any()):
-        raise refusal
-    return found
 
 
 def _read(

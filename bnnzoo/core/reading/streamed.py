@@ -23,6 +23,8 @@ __all__ = [
     "value_and_grad_over_rows",
 ]
 
+ROWS_IN_MEMORY = 4096  # of a density whose data are read block by block
+
 
 @dataclass(frozen=True, repr=False)
 class StreamedDensity(LogDensity):
@@ -114,7 +116,7 @@ def rows_in_blocks(density: LogDensity, size: int) -> Iterator[tuple[Data, float
         yield rows_of(density, slice(start, stop)), (stop - start) / density.num_data
 
 
-def value_and_grad_over_rows(density: LogDensity, theta: Tensor, size: int = 4096) -> tuple[Tensor, Tensor]:
+def value_and_grad_over_rows(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, given all rows.
 
     A block of rows that are not in memory is scaled up to all rows and weighted by its share of them, so that the prior counts
@@ -127,7 +129,7 @@ def value_and_grad_over_rows(density: LogDensity, theta: Tensor, size: int = 409
     if not isinstance(density, StreamedDensity):
         return looped(theta, *density.data)
     value, gradient = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta)
-    for rows, share in rows_in_blocks(density, size):
+    for rows, share in rows_in_blocks(density, ROWS_IN_MEMORY):
         of_rows = looped(theta, *rows)
         value, gradient = value + share * of_rows[0], gradient + share * of_rows[1]
     return value, gradient

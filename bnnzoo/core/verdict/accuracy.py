@@ -8,7 +8,6 @@ from functools import wraps
 import torch
 from torch import Tensor
 
-from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Gaussian, Posterior
 from bnnzoo.core.verdict.importance import (
     NUM_DRAWS,
@@ -211,9 +210,15 @@ def _by_short_chains(
     for found in _while_it_runs(chains):
         if found.acceptance < MIN_ACCEPTANCE:
             return trouble, False
-        shifts = judged(found)
-        trouble = _worst(quantities, *shifts)
-        if trouble or _is_within_limits(*shifts):
+        shift, by_chains = judged(found)
+        trouble = _worst(quantities, shift, by_chains)
+        differences = (
+            (shift.mean.abs(), shift.mean_error, MAX_SHIFT),
+            (shift.log_sd.abs(), shift.log_sd_error, MAX_LOG_RATIO),
+            (-by_chains.log_sd, by_chains.log_sd_error, MAX_LOG_RATIO),
+        )
+        # the largest may be below their limits by more than errors
+        if trouble or all(bool((d + MIN_SIGNIFICANCE * error <= limit).all()) for d, error, limit in differences):
             break
     return trouble, True
 
@@ -225,16 +230,6 @@ def _while_it_runs(found: Iterator[Moved]) -> Iterator[Moved]:
         return
 
 
-def _is_within_limits(shift: Shift, chains: Shift) -> bool:
-    """Tell whether the largest differences are below their limits by more than errors."""
-    pairs = (
-        (shift.mean.abs(), shift.mean_error, MAX_SHIFT),
-        (shift.log_sd.abs(), shift.log_sd_error, MAX_LOG_RATIO),
-        (-chains.log_sd, chains.log_sd_error, MAX_LOG_RATIO),
-    )
-    return all(bool((size + MIN_SIGNIFICANCE * error <= limit).all()) for size, error, limit in pairs)
-
-
 def _trouble(posterior: Posterior, quantities: Quantities, k: float, drawn: WeightedDraws) -> str:
     values = quantities.own(drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
@@ -243,8 +238,12 @@ def _trouble(posterior: Posterior, quantities: Quantities, k: float, drawn: Weig
     many = quantities.own(many_draws_of(posterior))
 
     def judged(found: Moved) -> tuple[Shift, Shift]:
-        by_chains = shift_by_chains(quantities, many, found)
-        return _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains
+        one, other = by_weights, shift_by_chains(quantities, many, found)
+        if not k <= MAX_PARETO_K:  # NaN, too
+            return other, other
+        mean, mean_error = _averaged(one.mean, one.mean_error, other.mean, other.mean_error)
+        log_sd, log_sd_error = _averaged(one.log_sd, one.log_sd_error, other.log_sd, other.log_sd_error)
+        return Shift(mean, mean_error, log_sd, log_sd_error), other
 
     trouble, moving = _by_short_chains(quantities, moves(posterior.density, drawn), judged)
     if trouble is not None:
@@ -253,13 +252,8 @@ def _trouble(posterior: Posterior, quantities: Quantities, k: float, drawn: Weig
     return _worst(quantities, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
 
 
-def _both(one: Shift, other: Shift) -> Shift:
-    """Return the average by precision."""
-    mean, mean_error = _averaged(one.mean, one.mean_error, other.mean, other.mean_error)
-    return Shift(mean, mean_error, *_averaged(one.log_sd, one.log_sd_error, other.log_sd, other.log_sd_error))
-
-
 def _averaged(one: Tensor, error: Tensor, other: Tensor, other_error: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the average by precision, and its error."""
     weight, more = (each.clamp(min=1e-3) ** -2 for each in (error, other_error))
     return (weight * one + more * other) / (weight + more), (weight + more).rsqrt()
 
@@ -310,27 +304,19 @@ def off_its_optimum(posterior: Posterior, drawn: WeightedDraws) -> str:
     if len(theta) < DRAWS_A_SLOPE * (len(row) + num_params):
         row = column = is_square = row[:0]
     products = z[:, row] * z[:, column] / torch.where(is_square > 0, 2.0, 1.0)
-    found = _significant(torch.cat([z, products], 1), ratios)
+    design = torch.cat([torch.ones_like(z[:, :1]), z, products], 1)
+    leverage = torch.linalg.pinv(design)
+    coefficients = leverage @ ratios
+    residual = ratios - design @ coefficients  # few draws may have most of the variance
+    error = (leverage * residual).square().sum(1).sqrt()
+    found = (coefficients * (coefficients.abs() > 4 * error))[1:]  # zero within four standard errors
     precision = torch.linalg.inv(torch.atleast_2d(torch.cov(z.mT))).diagonal()
     slope, bend = found[:num_params], found[num_params:][is_square > 0] / precision[: int(is_square.sum())]
-    return next(_where_it_would_rise(posterior.density, slope, bend), "")
-
-
-def _where_it_would_rise(density: LogDensity, slope: Tensor, bend: Tensor) -> Iterator[str]:
-    for site in density.sites:
+    for site in posterior.density.sites:
         largest = float(slope[site.span].abs().max())
         if largest > MAX_SHIFT:
-            yield f"if {site.name!r} moved by {largest:.1f} of its standard deviations"
+            return f"if {site.name!r} moved by {largest:.1f} of its standard deviations"
         ratio = (1 - bend[site.span]).clamp(min=1e-6).sqrt()  # of the sd to that at the optimum
         if len(ratio) and float(ratio.log().abs().max()) > MAX_LOG_RATIO:
-            yield f"if {site.name!r} were {'narrower' if float(ratio.log().sum()) > 0 else 'wider'}"
-
-
-def _significant(design: Tensor, values: Tensor) -> Tensor:
-    """Return the coefficients ``[Q]`` of ``values[S]`` on ``design[S, Q]`` and a constant; zero within four standard errors."""
-    design = torch.cat([torch.ones_like(design[:, :1]), design], 1)
-    leverage = torch.linalg.pinv(design)
-    found = leverage @ values
-    residual = values - design @ found  # few draws may have most of the variance
-    error = (leverage * residual).square().sum(1).sqrt()
-    return (found * (found.abs() > 4 * error))[1:]
+            return f"if {site.name!r} were {'narrower' if float(ratio.log().sum()) > 0 else 'wider'}"
+    return ""

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning, SeveralModesWarning, Trouble, told
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
@@ -78,13 +77,23 @@ def modes_not_held(posterior: Posterior) -> Iterator[Trouble]:
     missing = float(share[lost].sum())
     if missing > MATTERS:
         place = int(torch.where(lost, share, 0.0).argmax())
-        site, distance = _farthest(posterior, places[place], theta)
+        # the site in which the mode is farthest from the draws, in their standard deviations
+        away = ((places[place] - theta.mean(0)) / theta.std(0)).abs().nan_to_num(0.0)
+        farthest = int(away.argmax())
+        site = next(each.name for each in posterior.density.sites if each.span.start <= farthest < each.span.stop)
+        # what to do about modes that are as alike as mirror images
+        first, second = ((mode["log_evidence"], mode["log_volume"]) for mode in modes[:2])
+        are_mirrors = all(math.isclose(a, b, rel_tol=0.0, abs_tol=ALIKE) for a, b in zip(first, second, strict=True))
+        hint = (
+            " The two largest modes are alike: they may differ in labels or signs only (label switching), and predictions then "
+            "agree. Order the components to tell them apart, as by a prior on constraints.ordered_vector."
+        )
         found = "another mode" if int(lost.sum()) == 1 else f"{int(lost.sum())} other modes"
         yield Trouble(
             SeveralModesWarning,
-            f"About {missing:.0%} of the posterior lies in {found} that the approximation does not hold, {distance:.0f} of its "
-            f"standard deviations away in {site!r}. Use NUTS(), whose chains tell whether they move between modes, or "
-            f"Tempered(NUTS()), which finds the weights of modes.{_of_mirrors(modes)}",
+            f"About {missing:.0%} of the posterior lies in {found} that the approximation does not hold, "
+            f"{float(away[farthest]):.0f} of its standard deviations away in {site!r}. Use NUTS(), whose chains tell whether "
+            f"they move between modes, or Tempered(NUTS()), which finds the weights of modes.{hint if are_mirrors else ''}",
         )
     elif modes[0]["num_searches"] == 1:
         total = posterior.info.config["num_searches"]
@@ -94,22 +103,3 @@ def modes_not_held(posterior: Posterior) -> Iterator[Trouble]:
             f"there may be a better one. Compare with NUTS() or Tempered(NUTS()), start elsewhere by seed= or init=, or order "
             f"components that may exchange their roles.",
         )
-
-
-def _farthest(posterior: Posterior, place: Tensor, theta: Tensor) -> tuple[str, float]:
-    """Return the site in which ``place[P]`` is farthest from draws ``theta[S, P]``, in their standard deviations."""
-    away = ((place - theta.mean(0)) / theta.std(0)).abs().nan_to_num(0.0)
-    farthest = int(away.argmax())
-    site = next(each.name for each in posterior.density.sites if each.span.start <= farthest < each.span.stop)
-    return site, float(away[farthest])
-
-
-def _of_mirrors(modes: Sequence[Mapping[str, Any]]) -> str:
-    """Say what to do about modes that are as alike as mirror images."""
-    first, second = ((mode["log_evidence"], mode["log_volume"]) for mode in modes[:2])
-    if not all(math.isclose(a, b, rel_tol=0.0, abs_tol=ALIKE) for a, b in zip(first, second, strict=True)):
-        return ""
-    return (
-        " The two largest modes are alike: they may differ in labels or signs only (label switching), and predictions then "
-        "agree. Order the components to tell them apart, as by a prior on constraints.ordered_vector."
-    )

@@ -91,7 +91,11 @@ def _troubles(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     if "psis_pareto_k" in posterior.info.config:
         yield from _of_weights(posterior, evaluate)
         return
-    is_trial = _is_trial(posterior)
+    # an optimisation that was not meant to be long enough; Laplace approximations judge their modes themselves
+    info = posterior.info
+    traces = [trace for name, trace in info.fit_stats.items() if name in ("elbo", "loss")]
+    is_trial = bool(traces) and "curvature" not in info.config
+    is_trial = is_trial and max(traces[0].shape[1], int(info.config.get("num_steps") or 0)) < ENOUGH_STEPS
     if not is_trial:
         yield from modes_not_held(posterior)
         yield from beside_modes(posterior)
@@ -131,17 +135,27 @@ def _of_weights(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
         )
 
 
-def _is_trial(posterior: Posterior) -> bool:
-    """Tell whether an optimisation was not meant to be long enough; Laplace approximations judge their modes themselves."""
-    traces = [trace for name, trace in posterior.info.fit_stats.items() if name in ("elbo", "loss")]
-    if "curvature" in posterior.info.config or not traces:
-        return False
-    return max(traces[0].shape[1], int(posterior.info.config.get("num_steps") or 0)) < ENOUGH_STEPS
-
-
 def _of_chains(posterior: Draws) -> Iterator[Trouble]:
     stats, config = posterior.info.sample_stats, posterior.info.config
-    yield from _divergences(posterior)
+    diverging = stats.get("diverging")
+    count = 0 if diverging is None else int(diverging.sum())
+    if diverging is not None and count:
+        # the target of acceptance as it was given, of tempered chains that of their sampler, and as warm-up left it
+        tuned, target = posterior.info.tuning.get("target_accept"), config.get("sampler", config).get("target_accept")
+        advice = "Take shorter steps, use NUTS()"
+        if target is not None:
+            highest = target if tuned is None else float(tuned.max())
+            is_raised = highest > target + 1e-6  # beyond what single precision makes of it
+            raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
+            advice = f"Write a larger target_accept (now {target}{raised})"
+        share = count / diverging.numel()
+        avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
+        yield Trouble(
+            DivergenceWarning,
+            f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
+            f"of the posterior. {advice}, or reparametrise the model, for example a scale and "
+            f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
+        )
     if "tempering" in config:
         yield from _of_ladders(config["tempering"])
     depth, largest = stats.get("tree_depth"), config.get("max_tree_depth")
@@ -171,33 +185,6 @@ def _of_ladders(said: Mapping[str, Any]) -> Iterator[Trouble]:
     )
 
 
-def _divergences(posterior: Draws) -> Iterator[Trouble]:
-    diverging = posterior.info.sample_stats.get("diverging")
-    count = 0 if diverging is None else int(diverging.sum())
-    if diverging is None or not count:
-        return
-    share = count / diverging.numel()
-    avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
-    yield Trouble(
-        DivergenceWarning,
-        f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
-        f"of the posterior. {_shorter_steps(posterior)}, or reparametrise the model, for example a scale and "
-        f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
-    )
-
-
-def _shorter_steps(posterior: Draws) -> str:
-    """Say how to take shorter steps, with the target of acceptance as it was given and as warm-up left it."""
-    config, tuned = posterior.info.config, posterior.info.tuning.get("target_accept")
-    target = config.get("sampler", config).get("target_accept")  # of tempered chains that of their sampler
-    if target is None:
-        return "Take shorter steps, use NUTS()"
-    highest = target if tuned is None else float(tuned.max())
-    is_raised = highest > target + 1e-6  # beyond what single precision makes of it
-    raised = f", which warm-up raised to {highest:.3g}" if is_raised else ""
-    return f"Write a larger target_accept (now {target}{raised})"
-
-
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
     sites = [site for site in posterior.density.sites if not site.is_weight]
     if not sites:
@@ -206,7 +193,8 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
             return
         quantities = {"lp": lp[..., None]}
     else:
-        quantities = {site.name: _some(posterior.theta[..., site.span]) for site in sites}
+        entries = {site.name: posterior.theta[..., site.span] for site in sites}
+        quantities = {name: each[..., :: -(-each.shape[-1] // MAX_ENTRIES)] for name, each in entries.items()}
     chains, draws = posterior.theta.shape[:2]
     superchains = posterior.info.num_superchains(chains)
     found = mixing(torch.cat(list(quantities.values()), 2), superchains)
@@ -258,10 +246,6 @@ def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) ->
     return f"{longer}." if rhat <= SLIGHT_RHAT else f"{longer}, or reparametrise the model so that chains move faster."
 
 
-def _some(values: Tensor) -> Tensor:
-    return values[..., :: -(-values.shape[-1] // MAX_ENTRIES)]
-
-
 def _of_optimisation(posterior: Posterior, min_share: float) -> Iterator[Trouble]:
     stats = posterior.info.fit_stats
     for name, sign in (("elbo", 1.0), ("loss", -1.0)):
@@ -298,32 +282,29 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
             f"a larger learning_rate, and standardise the data.",
         )
         return
-    config = posterior.info.config
-    if "curvature" in config and "integrated_over" not in config and bool(scaling_sites(posterior.density)):
+    density, config, method = posterior.density, posterior.info.config, posterior.info.method
+    is_at_joint_mode = "curvature" in config and "integrated_over" not in config
+    if is_at_joint_mode and bool(scaling_sites(density)):
         return
+    if is_network:
+        richer = "NUTS(), or SGHMC() for many observations"
+    elif is_at_joint_mode and method != "HierarchicalLaplace":
+        is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
+        richer = "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
+    else:
+        families = {
+            "MeanFieldVI": "FullRankVI(), FlowVI() or ",
+            "LowRankVI": "FlowVI() or ",
+            "FullRankVI": "FlowVI() or ",
+            "Pathfinder": "FlowVI() or ",
+        }
+        richer = f"{families.get(method, '')}NUTS()"
     cannot = "" if found.k <= MAX_PARETO_K else f", and weights can correct it up to {MAX_PARETO_K}"
     k = "" if math.isnan(found.k) else f" (its Pareto k is {told(found.k, MAX_PARETO_K, 2)}{cannot})"
     yield Trouble(
         ParetoKWarning,
-        f"The approximation is not the posterior: {found.trouble}{k}. Do not trust its intervals: "
-        f"use {_richer(posterior)}.",
+        f"The approximation is not the posterior: {found.trouble}{k}. Do not trust its intervals: use {richer}.",
     )
-
-
-def _richer(posterior: Posterior) -> str:
-    density, config = posterior.density, posterior.info.config
-    if density.networks:
-        return "NUTS(), or SGHMC() for many observations"
-    if "curvature" in config and "integrated_over" not in config and posterior.info.method != "HierarchicalLaplace":
-        is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
-        return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
-    richer = {
-        "MeanFieldVI": "FullRankVI(), FlowVI() or ",
-        "LowRankVI": "FlowVI() or ",
-        "FullRankVI": "FlowVI() or ",
-        "Pathfinder": "FlowVI() or ",
-    }
-    return f"{richer.get(posterior.info.method, '')}NUTS()"
 
 
 def _of_likelihood(posterior: Posterior) -> Iterator[Trouble]:

@@ -1,7 +1,7 @@
 """Statements of C++: plain lines, and nests of loops that take up others over the same range."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bnnzoo.engine.cpp.values import Access, Body, Shape
@@ -67,23 +67,21 @@ class Nest:
         for depth, size in enumerate(self.sizes):
             innermost = depth == len(self.sizes) - 1
             if innermost and self.vectorises and size >= VECTOR_FROM:
-                names = ", ".join(each.name for each in self.reductions)
-                lines.append("#pragma omp simd" + (f"{self._lanes()} reduction(+ : {names})" if names else ""))
+                clauses = ""
+                if self.reductions:
+                    # Sixteen steps at a time, as many as a register holds, make a sum over 600, whose rest is taken one by one,
+                    # twice as slow as eight. Functions need them all.
+                    adds_floats = all(each.type == "float" for each in self.reductions)
+                    calls = any(function in line for line in self.body.lines for function in LONG)
+                    clauses = f" simdlen({LANES})" if adds_floats and not calls else ""
+                    clauses += f" reduction(+ : {', '.join(each.name for each in self.reductions)})"
+                lines.append("#pragma omp simd" + clauses)
             lines.append(f"for (int64_t i{depth} = 0; i{depth} < {size}; ++i{depth}) {{")
             lines += [] if innermost else self._starts(depth + 1)
         lines += self.body.lines
         for depth in reversed(range(len(self.sizes))):
             lines += ["}", *self._lasts(depth)]
         return lines
-
-    def _lanes(self) -> str:
-        """Return how many steps a sum takes at a time, if not as many as a register holds.
-
-        Sixteen make a loop of 600 steps, whose rest is taken one by one, twice as slow as eight. Functions need them all.
-        """
-        adds_floats = all(each.type == "float" for each in self.reductions)
-        calls = any(function in line for line in self.body.lines for function in LONG)
-        return f" simdlen({LANES})" if adds_floats and not calls else ""
 
     def _starts(self, depth: int) -> list[str]:
         return [f"{each.type} {each.name} = {each.start};" for each in self.reductions if each.depth == depth]
@@ -136,22 +134,14 @@ class Statements:
         last = self._last_nest.get(sizes)
         if last is None:
             return None
-        names = dict.fromkeys(access.name for access in (*uses, *defines))
-        behind = {each for name in names for each in _from(self._touching.get(name, []), last)}
+        behind: set[int] = set()
+        for name in dict.fromkeys(access.name for access in (*uses, *defines)):
+            places = self._touching.get(name, [])
+            behind.update(places[bisect_left(places, last) :])
         for place in behind:
-            pairs = _meetings(self._all[place], uses, defines)
-            if any(place != last or not a.place or a.place != b.place for a, b in pairs):
-                return None
+            earlier = self._all[place]
+            for left, right in ((earlier.defines, uses), (earlier.uses, defines), (earlier.defines, defines)):
+                meetings = ((a, b) for a in left for b in right if a.meets(b))  # what both touch and one of them writes
+                if any(place != last or not a.place or a.place != b.place for a, b in meetings):
+                    return None
         return last
-
-
-def _from(places: list[int], first: int) -> list[int]:
-    return places[bisect_left(places, first) :]
-
-
-def _meetings(
-    earlier: Statement | Nest, uses: Sequence[Access], defines: Sequence[Access]
-) -> Iterable[tuple[Access, Access]]:
-    """Yield what both touch and one of them writes."""
-    for left, right in ((earlier.defines, uses), (earlier.uses, defines), (earlier.defines, defines)):
-        yield from ((a, b) for a in left for b in right if a.meets(b))

@@ -46,7 +46,8 @@ def pointwise(scope: Scope, node: Node) -> Value:
         names = [_operand(body, each, common, index) for each in operands]
         return body.let(result, formula(TYPES[common], names, raw))
 
-    cost = COST_OF_A_FUNCTION if node.target in TRANSCENDENTAL and not _is_square(node) else 1
+    is_product = node.target is aten.pow.Tensor_Scalar and node.args[1] in (1, 2, 3)
+    cost = COST_OF_A_FUNCTION if node.target in TRANSCENDENTAL and not is_product else 1
     return scope.kept(node, _joined(shape, result, emit, operands, cost))
 
 
@@ -99,7 +100,3 @@ def _common(raw: Sequence[Any]) -> torch.dtype:
     values = [each.meta["val"] if isinstance(each, Node) else each for each in raw]
     first = values[0]
     return torch.result_type(*values) if len(values) == 2 else first.dtype
-
-
-def _is_square(node: Node) -> bool:
-    return node.target is aten.pow.Tensor_Scalar and node.args[1] in (1, 2, 3)

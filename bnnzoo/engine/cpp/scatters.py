@@ -120,15 +120,14 @@ def repeated(scope: Scope, node: Node) -> Value:
     new = len(shape) - len(source.shape)
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
-        pairs = zip(index[new:], source.shape, shape[new:], strict=True)
-        places = tuple(at if n == whole else _remainder(body, at, n) for at, n, whole in pairs)
-        return body.load(source.buffer, source.read.place(places))
+        places = []
+        for at, size, whole in zip(index[new:], source.shape, shape[new:], strict=True):
+            if size != whole:
+                at = Affine({body.let(torch.int64, f"({at}) % {size}"): 1}) if size > 1 else Affine()
+            places.append(at)
+        return body.load(source.buffer, source.read.place(tuple(places)))
 
     return scope.kept(node, Lazy(shape, source.dtype, emit, uses=(source.read.access(),), cost=2))
-
-
-def _remainder(body: Body, place: Affine, size: int) -> Affine:
-    return Affine({body.let(torch.int64, f"({place}) % {size}"): 1}) if size > 1 else Affine()
 
 
 def accumulated(scope: Scope, node: Node) -> Value:

@@ -49,22 +49,21 @@ def _as_seen(value: Value, found: torch.Tensor) -> Value | None:
         return None
     start, moves = steps
 
-    def inner(index: tuple[Affine, ...]) -> tuple[Affine, ...]:
+    reads = []
+    for read in value.reads:
+        by = tuple(read.strides[dim] * step if step else 0 for dim, step in moves)
+        first = read.offset + sum(place * stride for place, stride in zip(start, read.strides, strict=True))
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, by, strict=True))
+        reads.append(Read(read.buffer, by, first, extent))
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
         places = [Affine({}, each) for each in start]
         for each, (dim, step) in zip(index, moves, strict=True):
             if step:
                 places[dim] = places[dim].plus(each.scaled(step))
-        return tuple(places)
+        return value.emit(body, tuple(places))
 
-    reads = tuple(_read_through(read, start, moves, shape) for read in value.reads)
-    return Lazy(shape, value.dtype, lambda body, index: value.emit(body, inner(index)), reads, value.uses, value.cost)
-
-
-def _read_through(read: Read, start: Sequence[int], moves: Sequence[tuple[int, int]], shape: Shape) -> Read:
-    strides = tuple(read.strides[dim] * step if step else 0 for dim, step in moves)
-    offset = read.offset + sum(place * stride for place, stride in zip(start, read.strides, strict=True))
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    return Read(read.buffer, strides, offset, extent)
+    return Lazy(shape, value.dtype, emit, tuple(reads), value.uses, value.cost)
 
 
 def _steps(

@@ -190,7 +190,10 @@ def looped(scope: Scope, node: Node) -> tuple[View, ...]:
     """Write a loop, whose body changes what it carries in place."""
     going, body, carried, fixed = node.args
     views = [_whole(scope, each) for each in carried]  # type: ignore[union-attr]
-    rest = [_passed(scope, each) for each in fixed]  # type: ignore[union-attr]
+    rest: list[Value] = []
+    for each in fixed:  # type: ignore[union-attr]
+        value = scope.of(each)
+        rest.append(value if isinstance(value, View) or not value.reads else scope.memory(value))
     written = [view.read.access() for view in views]
     scope.before_writing(node, written)
     arguments = [*views, *rest]
@@ -217,8 +220,3 @@ def _whole(scope: Scope, argument: Any) -> View:
     if not view.is_contiguous():
         raise Cannot("a loop that carries a tensor with gaps")
     return view
-
-
-def _passed(scope: Scope, argument: Any) -> Value:
-    value = scope.of(argument)
-    return value if isinstance(value, View) or not value.reads else scope.memory(value)

@@ -18,7 +18,6 @@ from bnnzoo.inference.ensembles.adversarial import FGSM, Adversary, VirtualAdver
 from bnnzoo.inference.ensembles.anchors import anchors
 from bnnzoo.inference.ensembles.held_out import (
     log_density_of_rows,
-    refuse_batch_size,
     refuse_no_rows,
     split_rows,
     stacking_log_weights,
@@ -185,7 +184,12 @@ class DeepEnsemble(Declared):
         if self.repulsion is not None and self.num_members == 1 and self.repulsion.strength > 0:
             raise ValueError("DeepEnsemble(repulsion=...) keeps members apart, but num_members=1: write 2 or more.")
         parts = split_rows(density, self.held_out, seed) if self.held_out else (density, None)
-        refuse_batch_size("DeepEnsemble", self.batch_size, parts[0])
+        rows = parts[0].num_data
+        if self.batch_size is not None and self.batch_size > rows:
+            raise ValueError(
+                f"DeepEnsemble(batch_size={self.batch_size}), but there are only {rows} observations to train on: write at most "
+                f"{rows}, or leave batch_size out."
+            )
         if self.anchored and self.batch_size is not None:  # whose batches also hold the numbers of the rows
             refuse_dependent_parts(parts[0], self.batch_size, f"batch_size={self.batch_size}")
         if self.bootstrap:
@@ -248,16 +252,13 @@ def _trained_together(
     )
     if stop is not None:
         return TrainedTeam(stop.params if len(stop.params) else found.params, found.trace, found.complete)
-    if _ends_at_modes(method) and found.complete and bool(found.params.isfinite().all()):
+    # L-BFGS can follow the objectives of anchored members of all rows as they are
+    others = (method.batch_size, method.adversarial, method.repulsion)
+    ends_at_modes = method.anchored and not method.bootstrap and all(each is None for each in others)
+    if ends_at_modes and found.complete and bool(found.params.isfinite().all()):
         theta, count = _at_modes(team, density, found.params)
         return TrainedTeam(theta, found.trace, found.complete, count * len(theta))
     return TrainedTeam(found.params, found.trace, found.complete)
-
-
-def _ends_at_modes(method: DeepEnsemble) -> bool:
-    """Tell whether members have objectives that L-BFGS can follow: anchored ones of all rows as they are."""
-    others = (method.batch_size, method.adversarial, method.repulsion)
-    return method.anchored and not method.bootstrap and all(each is None for each in others)
 
 
 def _at_modes(team: Team, density: LogDensity, theta: Tensor) -> tuple[Tensor, int]:

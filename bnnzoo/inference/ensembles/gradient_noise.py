@@ -49,7 +49,19 @@ def default_rate(density: LogDensity, start: Tensor, batch_size: int, momentum: 
         If SGD starts at a spike.
     """
     streams = MemberStreams(seed, range(len(start)))
-    steepest = _steepest(density, start, batch_size, streams, seed)
+    # the largest eigenvalue of the Hessian of the loss per observation, of a mini-batch, at the steepest start
+    objective = log_joint_objective(density)
+    batch = next(IndependentBatches(batch_size).stream(density, streams))
+    both = density.shared(
+        "gradient of a batch", lambda: Lowered(objective.value_and_grad, objective.looped_value_and_grad)
+    )
+    noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
+
+    def gradient(theta: Tensor) -> Tensor:
+        return both(theta, Inputs((), (), (), batch))[1]
+
+    curvature = largest_curvature(gradient, start, torch.ones_like(start), noise)
+    steepest = float(curvature.max()) / density.num_data
     stable = PART_OF_STABLE * 2 * (1 + momentum) / max(steepest, 1e-30)
     if stable < SMALLEST_RATE:
         raise ValueError(
@@ -67,21 +79,6 @@ def default_rate(density: LogDensity, start: Tensor, batch_size: int, momentum: 
             stacklevel=2,
         )
     return min(wanted, stable)
-
-
-def _steepest(density: LogDensity, start: Tensor, batch_size: int, streams: MemberStreams, seed: int) -> float:
-    """Return the largest eigenvalue of the Hessian of the loss per observation, of a mini-batch, at the steepest start."""
-    objective = log_joint_objective(density)
-    batch = next(IndependentBatches(batch_size).stream(density, streams))
-    both = density.shared(
-        "gradient of a batch", lambda: Lowered(objective.value_and_grad, objective.looped_value_and_grad)
-    )
-    noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
-
-    def gradient(theta: Tensor) -> Tensor:
-        return both(theta, Inputs((), (), (), batch))[1]
-
-    return float(largest_curvature(gradient, start, torch.ones_like(start), noise).max()) / density.num_data
 
 
 def posterior_rate(

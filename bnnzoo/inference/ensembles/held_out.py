@@ -18,7 +18,6 @@ from bnnzoo.engine.lowered import Lowered
 
 __all__ = [
     "log_density_of_rows",
-    "refuse_batch_size",
     "refuse_no_rows",
     "split_rows",
     "stacking_log_weights",
@@ -41,21 +40,6 @@ def refuse_no_rows(density: LogDensity, setting: str) -> None:
         raise ModelError(
             f"{setting} needs rows, but no argument of the model has one row for each of its {observations_in_words(density)}. "
             f"Leave it out, or put the observations into a plate: pyro.sample(..., obs=y)."
-        )
-
-
-def refuse_batch_size(name: str, batch_size: int | None, density: LogDensity) -> None:
-    """Refuse mini-batches of more rows than there are to train on; ``name`` is that of the method.
-
-    Raises
-    ------
-    ValueError
-        Saying how many rows there are.
-    """
-    if batch_size is not None and batch_size > density.num_data:
-        raise ValueError(
-            f"{name}(batch_size={batch_size}), but there are only {density.num_data} observations to train on: write at most "
-            f"{density.num_data}, or leave batch_size out."
         )
 
 

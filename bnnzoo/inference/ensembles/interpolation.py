@@ -34,7 +34,10 @@ def warn_of_interpolation(density: LogDensity, theta: Tensor) -> None:
     if not density.networks or not held or density.num_data * density.num_params > MAX_ELEMENTS:
         return
     used = effective_parameters(density, theta)
-    if used is not None and used > MAX_SHARE * density.num_data and _infers_noise(density, theta):
+    if used is None or not used > MAX_SHARE * density.num_data:
+        return
+    log_variance = torch.func.grad(lambda at: density.conditional(at, *density.data)["variance"].log().sum())
+    if bool((log_variance(theta) != 0).any()):  # the noise depends on theta
         warnings.warn(
             f"The networks nearly interpolate: a member uses about {used:.0f} effective parameters for {density.num_data} "
             f"observations, so that the inferred noise scale, and with it every predictive interval, is too small. Use "
@@ -82,9 +85,3 @@ def effective_parameters(density: LogDensity, theta: Tensor) -> float | None:
     precision = prior_precision(density, theta).clamp(min=torch.finfo(theta.dtype).tiny)
     spectrum = torch.linalg.eigvalsh((scaled / precision) @ scaled.mT).clamp(min=0.0)
     return float((spectrum / (1 + spectrum)).sum())
-
-
-def _infers_noise(density: LogDensity, theta: Tensor) -> bool:
-    """Tell whether the variance of the observations depends on theta."""
-    log_variance = torch.func.grad(lambda at: density.conditional(at, *density.data)["variance"].log().sum())
-    return bool((log_variance(theta) != 0).any())

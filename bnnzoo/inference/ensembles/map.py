@@ -156,11 +156,17 @@ def _is_search(method: MAP) -> bool:
 def _searched_together(search: Members[MAP], density: LogDensity, context: FitContext) -> Modes:
     method, start = search.method, search.start
     found = _trained(search, density, context)
-    mode = (
-        _polished(method, density, found.params)
-        if _is_search(method)
-        else LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
-    )
+    theta, max_steps, tolerance = found.params, method.polish_steps, method.tolerance
+    if not _is_search(method):
+        mode = LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
+    elif max_steps == 0:  # tracing takes longer than evaluating the members one after the other
+        mode = LBFGSResult(theta, *value_and_grad_over_rows(density, theta), num_evaluations=1)
+    elif method.num_steps == 0 and len(theta) == 1:  # the start was a mode before: few steps, and nothing traced yet
+        looped = looped_value_and_grad(density.log_joint)
+        mode = lbfgs(lambda rows: looped(rows, *density.data), theta, max_steps, tolerance)
+    else:
+        evaluate = density.value_and_grad.repeated()  # most searches end long before the last step
+        mode = lbfgs(lambda rows: evaluate(rows, *density.data), theta, max_steps, tolerance)
     decrement, climbing = torch.full_like(mode.value, math.nan), 0
     if method.polish_steps:
         mode, decrement, climbing = _climbed(density, mode)
@@ -197,16 +203,6 @@ def _trained(search: Members[MAP], density: LogDensity, context: FitContext) -> 
     value, gradient = value_and_grad_over_rows(density, found.params)
     finite = value.isfinite() & gradient.isfinite().all(1)
     return replace(found, params=torch.where(finite[:, None], found.params, found.last_good))
-
-
-def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
-    looped = looped_value_and_grad(density.log_joint)
-    if method.polish_steps == 0:  # tracing takes longer than evaluating the members one after the other
-        return LBFGSResult(theta, *value_and_grad_over_rows(density, theta), num_evaluations=1)
-    if method.num_steps == 0 and len(theta) == 1:  # the start was a mode before: few steps, and nothing traced yet
-        return lbfgs(lambda rows: looped(rows, *density.data), theta, method.polish_steps, method.tolerance)
-    evaluate = density.value_and_grad.repeated()  # most searches end long before the last step
-    return lbfgs(lambda rows: evaluate(rows, *density.data), theta, method.polish_steps, method.tolerance)
 
 
 def _climbed(density: LogDensity, mode: LBFGSResult) -> tuple[LBFGSResult, Tensor, int]:

@@ -87,15 +87,23 @@ class MixtureOf(Declared):
         refuse_unmet_needs(self.method, density, "MixtureOf({})")
         by_rows = self.weights == "stacking"
         fit_to, held_out = split_rows(density, self.held_out, context.seed) if by_rows else (density, density)
-        search = _with_members(self.ensemble or _search_of(self.method), self.num_members)
+        mode = declared(self.method).mode
+        own_search = MAP() if mode is None else getattr(self.method, mode)
+        search = _with_members(self.ensemble or own_search, self.num_members)
         found = run_method(search, fit_to, replace(context, checkpoint=None))
         if not found.info.complete:
             raise KeyboardInterrupt("MixtureOf was interrupted before the modes of its components were found.")
         keep = self.ensemble is None
-        fits = [
-            _component(_started(self.method, theta, keep=keep), fit_to, replace(context, seed=context.seed + member))
-            for member, theta in enumerate(found.draws()[0])
-        ]
+        fits = []
+        for member, theta in enumerate(found.draws()[0]):
+            method = _started(self.method, theta, keep=keep)
+            fit = run_method(method, fit_to, replace(context, seed=context.seed + member, checkpoint=None))
+            if not isinstance(fit, Gaussian):
+                raise ValueError(
+                    f"MixtureOf mixes Gaussians, but {type(method).__name__} gave {type(fit).__name__}: write Laplace(), "
+                    f"MeanFieldVI(), SWAG() or one like them, with a single start."
+                )
+            fits.append(fit)
         if self.weights == "evidence":
             log_weights = _evidence_weights(self.method, fits)
         elif by_rows:
@@ -134,16 +142,14 @@ def overlaps(components: list[Gaussian]) -> Tensor:
 
     For equal covariances this is the Bhattacharyya coefficient.
     """
-    apart = torch.stack([_distances(each, components) for each in components])
+    locs, distances = torch.stack([each.loc for each in components]), []
+    for each in components:  # squared distances in its metric; infinite where parameters that it fixes differ
+        away = locs - each.loc
+        fixed = each.covariance.diagonal() == 0
+        same = (away[:, fixed].abs() < 1e-6 * (1 + each.loc[fixed].abs())).all(1)
+        distances.append(torch.where(same, each.covariance.mahalanobis(away), torch.inf))
+    apart = torch.stack(distances)
     return torch.exp(-(apart + apart.mT) / 16)
-
-
-def _distances(component: Gaussian, others: list[Gaussian]) -> Tensor:
-    """Return squared distances ``[M]`` in the metric of one component; infinite where parameters that it fixes differ."""
-    away = torch.stack([other.loc for other in others]) - component.loc
-    fixed = component.covariance.diagonal() == 0
-    same = (away[:, fixed].abs() < 1e-6 * (1 + component.loc[fixed].abs())).all(1)
-    return torch.where(same, component.covariance.mahalanobis(away), torch.inf)
 
 
 def _evidence_weights(method: Method, components: list[Gaussian]) -> Tensor:
@@ -167,12 +173,6 @@ def _predictive_density(component: Gaussian, held_out: LogDensity) -> Tensor:
     return rows.logsumexp(0) - math.log(len(rows))
 
 
-def _search_of(method: Method) -> Method:
-    """Return the search for modes that a method has, or the usual one."""
-    mode = declared(method).mode
-    return MAP() if mode is None else getattr(method, mode)
-
-
 def _started(method: Method, theta: Tensor, *, keep: bool) -> Method:
     try:
         return starting_at(method, theta, keep=keep)
@@ -181,16 +181,6 @@ def _started(method: Method, theta: Tensor, *, keep: bool) -> Method:
             f"MixtureOf({type(method).__name__}()): the method cannot start at a given point. Write Laplace(), MeanFieldVI(), "
             f"SWAG() or one like them."
         ) from error
-
-
-def _component(method: Method, density: LogDensity, context: FitContext) -> Gaussian:
-    found = run_method(method, density, replace(context, checkpoint=None))
-    if not isinstance(found, Gaussian):
-        raise ValueError(
-            f"MixtureOf mixes Gaussians, but {type(method).__name__} gave {type(found).__name__}: write Laplace(), "
-            f"MeanFieldVI(), SWAG() or one like them, with a single start."
-        )
-    return found
 
 
 def _with_members(search: Method, num_members: int) -> Method:

@@ -201,7 +201,9 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
         assert method.batch_size is not None
         rate = default_rate(density, start, method.batch_size, method.momentum, context.seed)
         method = replace(method, learning_rate=rate)
-    found = _explored(Members(replace(method, init=None), start, range(num_members), context.seed), density, context)
+    descent = Members(replace(method, init=None), start, range(num_members), context.seed)
+    parts = trained_in_parts(descent, _explored_together, density, context)
+    found = replace(joined(parts), num_iterates=parts[0].num_iterates)
     info = FitInfo(
         sampling="iid",
         num_gradients=found.trace.numel(),
@@ -214,8 +216,8 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
         },
         fit_stats={"loss": -found.trace},
     )
-    parts = zip(found.loc, found.factors, found.scales, strict=True)
-    return tuple(Gaussian(density, info, loc, LowRankPlusDiagonal(factor, scale)) for loc, factor, scale in parts)
+    moments = zip(found.loc, found.factors, found.scales, strict=True)
+    return tuple(Gaussian(density, info, loc, LowRankPlusDiagonal(factor, scale)) for loc, factor, scale in moments)
 
 
 def _completed(method: SWAG, num_data: int) -> SWAG:
@@ -245,12 +247,6 @@ def _with_members(init: Start, num_members: int) -> Start:
     if is_dataclass(init) and "num_members" in {each.name for each in fields(init)}:
         return replace(init, num_members=num_members)  # it has this field
     return init
-
-
-def _explored(descent: Members[SWAG], density: LogDensity, context: FitContext) -> Explored:
-    """Run SGD in one batch in this process, or member by member on an executor."""
-    parts = trained_in_parts(descent, _explored_together, density, context)
-    return replace(joined(parts), num_iterates=parts[0].num_iterates)
 
 
 def _explored_together(descent: Members[SWAG], density: LogDensity, context: FitContext) -> Explored:

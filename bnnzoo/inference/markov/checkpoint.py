@@ -28,9 +28,12 @@ SECONDS_BETWEEN_BLOCKS = 10.0
 def fingerprint_of(config: Mapping[str, Any], density: LogDensity, seed: int) -> Fingerprint:
     """Return what must agree for a store to belong to a fit, in words by name."""
     whole = fingerprint(density)
-    found = {name: _as_text(value) for name, value in whole.items() if name != VALUES} | {
-        VALUES: json.dumps(whole[VALUES])
-    }
+    found = {}
+    for name, value in whole.items():
+        if name != VALUES:
+            words = (f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+            found[name] = ", ".join(words)
+    found[VALUES] = json.dumps(whole[VALUES])
     return {"settings": json.dumps(config, sort_keys=True), "seed": str(seed), "dtype": str(density.dtype), **found}
 
 
@@ -159,7 +162,3 @@ class Checkpoint:
 
     def _block(self, number: int) -> Path:
         return self._folder / f"block-{number:06d}"
-
-
-def _as_text(value: Any) -> str:
-    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else ", ".join(value)

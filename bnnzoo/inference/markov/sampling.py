@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -223,7 +223,21 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
         loop.adopt(task.tuning)
     if task.variances is not None and isinstance(loop, Scaled):
         loop.begin_with(task.variances)
-    complete = _advance(loop, task, progress)
+    first, total, complete = task.first_chain, task.num_warmup + task.num_draws, True
+    checkpoint = None if task.checkpoint is None else Checkpoint(*task.checkpoint, first, loop, task.num_warmup)
+    with checkpoint or nullcontext():
+        show = _Stages(progress, loop, task)
+        try:
+            while int(loop.counts.min()) < total:
+                loop.advance()
+                show()
+                if checkpoint:
+                    checkpoint.save_if_due()
+        except KeyboardInterrupt:  # possibly in the middle of a step: the checkpoint ends with its last block
+            complete = False
+        else:
+            if checkpoint:
+                checkpoint.save()
     kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
     if kept < 1:
         raise KeyboardInterrupt("Interrupted during warm-up, before every chain had a draw.")
@@ -244,24 +258,6 @@ def _drawn(
         tuning={name: value[chains].cpu().numpy() for name, value in loop.tuned.items()},
         engine=loop.log.report(),
     )
-
-
-def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
-    """Draw until every chain has all its draws; return False if interrupted from the keyboard."""
-    total = task.num_warmup + task.num_draws
-    with _checkpoint_of(loop, task) as checkpoint:
-        show = _Stages(progress, loop, task)
-        try:
-            while int(loop.counts.min()) < total:
-                loop.advance()
-                show()
-                if checkpoint:
-                    checkpoint.save_if_due()
-        except KeyboardInterrupt:  # possibly in the middle of a step: the checkpoint ends with its last block
-            return False
-        if checkpoint:
-            checkpoint.save()
-    return True
 
 
 class _Stages:
@@ -293,12 +289,6 @@ class _Stages:
             self._progress.start(f"Warm-up, {chains}", self._num_warmup)
         else:
             self._progress.start(f"Sampling, {chains}", self._num_draws)
-
-
-def _checkpoint_of(loop: Loop, task: Task) -> Any:
-    if task.checkpoint is None:
-        return nullcontext()
-    return Checkpoint(*task.checkpoint, task.first_chain, loop, task.num_warmup)
 
 
 def _joined(parts: list[ChainDraws]) -> ChainDraws:

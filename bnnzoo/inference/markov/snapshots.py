@@ -37,15 +37,15 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]], like: Mapping[str, Any]) -> 
     >>> from_arrays({"count.0": np.array(3)}, like={"count": 0})
     {'count': 3}
     """
-    return {name: _tree(arrays, name, tree) for name, tree in like.items()}
-
-
-def _tree(arrays: Mapping[str, NDArray[Any]], name: str, like: Any) -> Any:
-    leaves, spec = pytree.tree_flatten(like)
-    return pytree.tree_unflatten([_leaf(arrays[f"{name}.{i}"], leaf) for i, leaf in enumerate(leaves)], spec)
-
-
-def _leaf(array: NDArray[Any], like: Any) -> Any:
-    if isinstance(like, Tensor):
-        return torch.from_numpy(np.array(array)).to(like)
-    return np.array(array) if isinstance(like, np.ndarray) else type(like)(array)
+    found = {}
+    for name, tree in like.items():
+        leaves, spec = pytree.tree_flatten(tree)
+        values: list[Any] = []
+        for i, leaf in enumerate(leaves):
+            array = np.array(arrays[f"{name}.{i}"])
+            if isinstance(leaf, Tensor):
+                values.append(torch.from_numpy(array).to(leaf))
+            else:
+                values.append(array if isinstance(leaf, np.ndarray) else type(leaf)(array))
+        found[name] = pytree.tree_unflatten(values, spec)
+    return found

@@ -74,7 +74,24 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
     chains = f"{first_chain}-{first_chain + num_chains - 1}"
     folder, fingerprint = path / f"chains-{chains}", fingerprint | {"chains together": chains}
     if folder.exists():
-        _refuse_other_fit(folder, fingerprint)
+        found: Fingerprint = attributes_of(folder).get("fingerprint", {})
+        if (missing := fingerprint.keys() - found.keys()) and found:
+            raise ValueError(
+                f"The checkpoint {folder} was begun by an older version of bnnzoo, which did not write down {min(missing)}. Go "
+                f"on with that version, or give another folder."
+            )
+        for name, value in fingerprint.items():
+            if name == VALUES:
+                if different := different_values(json.loads(found[name]), json.loads(value)):
+                    raise ValueError(
+                        f"The checkpoint {folder} belongs to another fit: {different}. Repeat the call that began it, or give "
+                        f"another folder."
+                    )
+            elif found.get(name) != value:
+                raise ValueError(
+                    f"The checkpoint {folder} belongs to another fit: its {name}: {found.get(name)}; of this one: {value}. "
+                    f"Repeat the call that began it, or give another folder."
+                )
         return folder
     others = [other for other in path.glob("chains-*") if _overlap(other.name, folder.name)]
     if others:
@@ -124,7 +141,20 @@ class WriterLock:
     def __init__(self, folder: Path) -> None:
         self._file = folder / ".lock"
         try:
-            self._descriptor = self._acquired(folder)
+            while True:
+                descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT)
+                if not _lock(descriptor):
+                    owner = os.pread(descriptor, 32, 0).decode() or "unknown"
+                    os.close(descriptor)
+                    raise RuntimeError(
+                        f"Another process (pid {owner}) writes to the checkpoint {folder}. Wait until it ends, or stop it, and "
+                        f"make the same call again; or give checkpoint=... the name of another folder."
+                    )
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(descriptor), self._file.stat()):
+                        break
+                os.close(descriptor)  # the owner removed the file between our opening and locking it
+            self._descriptor = descriptor
             os.truncate(self._descriptor, 0)
             os.write(self._descriptor, str(os.getpid()).encode())
         except OSError as error:
@@ -139,20 +169,6 @@ class WriterLock:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a forked child may still hold the file open
         os.close(self._descriptor)
 
-    def _acquired(self, folder: Path) -> int:
-        while True:
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT)
-            if not _lock(descriptor):
-                owner = os.pread(descriptor, 32, 0).decode() or "unknown"
-                os.close(descriptor)
-                raise RuntimeError(
-                    f"Another process (pid {owner}) writes to the checkpoint {folder}. Wait until it ends, or stop it, and make "
-                    f"the same call again; or give checkpoint=... the name of another folder."
-                )
-            if _is_same(descriptor, self._file):  # or else the owner removed it between our opening and locking it
-                return descriptor
-            os.close(descriptor)
-
 
 def _lock(descriptor: int) -> bool:
     """Lock an open file; return False if another process has."""
@@ -165,34 +181,6 @@ def _lock(descriptor: int) -> bool:
     except OSError:  # a file system without locks
         return True
     return True
-
-
-def _is_same(descriptor: int, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), file.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _refuse_other_fit(folder: Path, fingerprint: Fingerprint) -> None:
-    found: Fingerprint = attributes_of(folder).get("fingerprint", {})
-    if (missing := fingerprint.keys() - found.keys()) and found:
-        raise ValueError(
-            f"The checkpoint {folder} was begun by an older version of bnnzoo, which did not write down {min(missing)}. Go on "
-            f"with that version, or give another folder."
-        )
-    for name, value in fingerprint.items():
-        if name == VALUES:
-            if different := different_values(json.loads(found[name]), json.loads(value)):
-                raise ValueError(
-                    f"The checkpoint {folder} belongs to another fit: {different}. Repeat the call that began it, or give "
-                    f"another folder."
-                )
-        elif found.get(name) != value:
-            raise ValueError(
-                f"The checkpoint {folder} belongs to another fit: its {name}: {found.get(name)}; of this one: {value}. Repeat "
-                f"the call that began it, or give another folder."
-            )
 
 
 def _new_group(path: Path, attributes: Mapping[str, Any]) -> None:

@@ -197,17 +197,14 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         wanted, start = self.settings.energy_variance, self.fleet.resting.drawn
         for _ in range(MAX_SEARCH):
             squares = self._moved(start, self._common()).squares
-            factor = _next_factor(wanted, float((squares / self.num_params).mean()))
+            error = float((squares / self.num_params).mean())
+            # errors grow with the sixth power of the step
+            factor = min(max((wanted / error) ** (1 / 6), 0.25), 4.0) if error > 0 else 4.0
+            if not math.isfinite(error):
+                factor = 0.25
             self.step_size *= factor
             if 0.8 < factor < 1.25:
                 return
-
-
-def _next_factor(wanted: float, error: float) -> float:
-    """Return by what to multiply a step whose energy error this is: errors grow with its sixth power."""
-    if not math.isfinite(error):
-        return 0.25
-    return min(max((wanted / error) ** (1 / 6), 0.25), 4.0) if error > 0 else 4.0
 
 
 def _updated(seen: Discounted, new: float) -> Discounted:

@@ -104,7 +104,8 @@ class SharedMetric:
 
         Estimates are made in units of the one before: what they are shrunk towards suits posteriors of any width.
         """
-        old, unit = self.metric, _scales_of(self.metric)
+        old, variances = self.metric, inverse_mass_of(self.metric)["inverse_mass"][0]
+        unit = (variances if variances.ndim == 1 else variances.diagonal()).sqrt()  # of each parameter
         if self.mass_matrix == "diagonal":
             moments, self.moments = self.moments, no_moments(self.moments.mean)
             change = pooled_variances(moments._replace(second=moments.second / unit.square()))
@@ -179,12 +180,6 @@ def _metric_of_start(mass_matrix: MassMatrix, theta: Tensor, root: Tensor | None
 def _pooled(values: Tensor) -> Tensor:
     """Return values ``[C, n, P]`` as those of one chain in the order of draws, each chain centred."""
     return (values - values.mean(1, keepdim=True)).transpose(0, 1).flatten(0, 1)[None]
-
-
-def _scales_of(metric: Metric) -> Tensor:
-    """Return the units ``[P]`` of the parameters under one mass matrix ``[1, ...]``."""
-    variances = inverse_mass_of(metric)["inverse_mass"][0]
-    return (variances if variances.ndim == 1 else variances.diagonal()).sqrt()
 
 
 def _in_units(metric: Metric, unit: Tensor) -> Metric:

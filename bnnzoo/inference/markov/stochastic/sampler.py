@@ -184,17 +184,12 @@ class StochasticChains(RunningChains):
         theta, *carried = left.evaluated
         return StochasticState(theta, tuple(carried), left.moments, left.value, left.evaluated, zeros, zeros), resting
 
-    def _refuse_failure(self) -> None:
-        """Raise FloatingPointError if a chain was lost in warm-up with a step size that is fixed."""
-        resting = self.fleet.resting
-        if bool(resting.failed.any()):
-            iteration = int(resting.counters.draws[resting.failed][0]) - 1
-            raise divergence(self.settings, resting.failed, iteration, resting.units.step_size)
-
     def _attend(self) -> None:
         """Do what the chains wait for, if all of them do: learn from a window that ends, and renew anchors and rows."""
-        self._refuse_failure()
         moving, resting = self.fleet.moving, self.fleet.resting
+        if bool(resting.failed.any()):  # a chain was lost in warm-up with a step size that is fixed
+            iteration = int(resting.counters.draws[resting.failed][0]) - 1
+            raise divergence(self.settings, resting.failed, iteration, resting.units.step_size)
         draws, steps = int(resting.counters.draws[0]), int(moving.num_steps[0])
         if draws == self._total or bool(self.fleet.program.going(moving, resting).any()):
             return
@@ -203,17 +198,13 @@ class StochasticChains(RunningChains):
             moving, resting = self.tuning.learnt(moving, resting, draws)
             schedule = schedule._replace(until=torch.full_like(schedule.until, self.tuning.next_pause(draws)))
         if steps == int(schedule.renew[0]):
-            resting = self._renewed(moving, resting, steps)
+            self._feed(steps)
+            if self.target.renews_anchor and steps % self.target.svrg_period == 0:
+                self.tuning.count(self.target.batches_of_data / 2)
+                resting = resting._replace(anchor=self.target.anchor_at(moving.theta))
             schedule = schedule._replace(renew=torch.full_like(schedule.renew, self.target.next_renewal(steps)))
         waits = torch.zeros_like(resting.waits)
         self.fleet.write(moving, resting._replace(schedule=schedule, waits=waits))
-
-    def _renewed(self, moving: StochasticState, resting: Resting, steps: int) -> Resting:
-        self._feed(steps)
-        if not self.target.renews_anchor or steps % self.target.svrg_period:
-            return resting
-        self.tuning.count(self.target.batches_of_data / 2)
-        return resting._replace(anchor=self.target.anchor_at(moving.theta))
 
     def _feed(self, steps: int) -> None:
         """Let the next step see its rows, if they are read from outside of memory."""

@@ -94,8 +94,17 @@ def path_gradient(density: LogDensity) -> GradientFunction:
         return found
 
     def looped(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
-        pairs = [_or_nowhere(single, row, data) for row in theta]
-        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+        values, gradients = [], []
+        for row in theta:
+            try:
+                value, gradient = single(row, *data)
+            except Exception as error:
+                if not is_numerical(error):
+                    raise
+                value, gradient = row.new_tensor(-torch.inf), row.new_full((2 * len(row) + 1,), torch.nan)
+            values.append(value)
+            gradients.append(gradient)
+        return torch.stack(values), torch.stack(gradients)
 
     def shared(key: Hashable, make: Callable[[], Any]) -> Any:
         return density.shared(("tempered", key), make)
@@ -108,16 +117,6 @@ def _slope(term: Tensor, leaf: Tensor) -> Tensor:
         return torch.zeros_like(leaf)
     (found,) = torch.autograd.grad(term, leaf, retain_graph=True, materialize_grads=True)
     return found
-
-
-def _or_nowhere(single: Callable[..., tuple[Tensor, Tensor]], theta: Tensor, data: Any) -> tuple[Tensor, Tensor]:
-    """Return value and gradient at a point, minus infinity and NaN where the model fails."""
-    try:
-        return single(theta, *data)
-    except Exception as error:
-        if not is_numerical(error):
-            raise
-        return theta.new_tensor(-torch.inf), theta.new_full((2 * len(theta) + 1,), torch.nan)
 
 
 class PriorPoints(NamedTuple):
