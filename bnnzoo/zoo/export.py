@@ -22,6 +22,8 @@ from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.make_reference import write
 from bnnzoo.zoo.reference import predicted, reference, referenced
 from bnnzoo.zoo.reference_tables import covariance_table, draws_table, entropy_table, summary_table
+from bnnzoo.zoo.seed_spread import seed_spreads
+from bnnzoo.zoo.table import own_and_others
 
 __all__ = ["LICENCE", "export", "leaderboard"]
 
@@ -113,14 +115,16 @@ def leaderboard(cells: Sequence[Cell], cards: Sequence[str] | None = None) -> di
     1
     """
     versions = {name: load(name).version for name in (referenced() if cards is None else cards)}
+    current = [each for each in cells if each.version == versions.get(each.card)]
     return {
         "format": FORMAT,
         "bnnzoo_version": bnnzoo.__version__,
         "references": {
             name: {"version": version, "sha256": reference(name).attrs["sha256"]} for name, version in versions.items()
         },
-        "settings": settings_of(cells),
-        "cells": [asdict(each) for each in cells if each.version == versions.get(each.card)],
+        "settings": settings_of(current),
+        "spreads": {method: asdict(spread) for method, spread in seed_spreads(own_and_others(current)[0]).items()},
+        "cells": [asdict(each) for each in current],
     }
 
 
