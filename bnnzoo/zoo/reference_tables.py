@@ -1,7 +1,5 @@
 """A reference posterior as tables for any program: draws, summaries, entropies and the covariance of its predictions."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -129,7 +127,7 @@ def _places(draws: xr.DataArray) -> np.ndarray:
     return np.stack(np.unravel_index(np.arange(np.prod(shape)), shape), 1) + 1
 
 
-def _names(draws: xr.DataArray) -> Sequence[str]:
+def _names(draws: xr.DataArray) -> list[str]:
     return [f"{draws.name}[{','.join(map(str, place))}]" for place in _places(draws)]
 
 

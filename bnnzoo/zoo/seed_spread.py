@@ -1,4 +1,4 @@
-"""How far distances of the zoo's table move with the seed, and the intervals that follow for cells of few seeds."""
+"""Intervals of distances in the zoo's table, from how far they move with the seed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
