@@ -1,14 +1,16 @@
 """UCI regression on the standard splits: RMSE and log density in original units, next to published rows.
 
-One hidden layer of 50 units, inputs and targets standardised by the training part. Methods have their default settings apart
-from those in CANDIDATES, among which each split chooses by the log density of a fifth of its training part; nothing is chosen on
-a test part. A log density is that of the mixture of all draws, not of one fitted Gaussian. Scores are no times, so the machine
-does not matter. Splits run in as many processes as there are cores, or as given; a run that was stopped goes on where it was.
+One hidden layer of 50 units, inputs and target standardised by the training part. Methods have their default settings apart
+from those in uci_candidates.json, among which each split chooses by the log density of a fifth of its training part; nothing is
+chosen on a test part. That list has a date and is not changed under it; each score says of which list it is. A log density is
+that of the mixture of all draws, not of one fitted Gaussian. Scores are no times, so the machine does not matter. Splits run in
+as many processes as there are cores, or as given; a run that was stopped goes on where it was.
 
 Run: python -m benchmarks.uci DATA [sets] [methods] [splits] [processes]    (for example data/uci concrete,yacht SGHMC 10 4)
      python -m benchmarks.uci least_squares DATA GAP_DATA                   (the linear regression of the tables)
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -31,23 +33,23 @@ UNITS, SETS = 50, ("concrete", "energy", "yacht")
 type Candidate = tuple[Any, float]
 """A method, and the scale of the prior of weights and biases."""
 
-CANDIDATES: dict[str, list[Candidate]] = {
-    "MAP": [(bz.MAP(), 1.0)],
-    "DeepEnsemble": [
-        (bz.DeepEnsemble(num_steps=steps), scale) for steps, scale in product((500, 2000, 8000), (1.0, 3.0, 10.0))
-    ],
-    "MCDropout": [
-        (bz.MCDropout(rate, num_steps=50_000, batch_size=32, num_particles=1), scale)
-        for rate, scale in product((0.005, 0.02), (1.0, 3.0, 10.0))
-    ],
-    "ConcreteDropout": [(bz.ConcreteDropout(num_steps=20_000, batch_size=32), 1.0)],
-    "MultiSWAG": [(bz.MultiSWAG(), 1.0)],
-    "MeanFieldVI": [(bz.MeanFieldVI(), 1.0)],
-    "Laplace": [(bz.Laplace(), 1.0)],
-    "SGHMC": [(bz.SGHMC(), scale) for scale in (1.0, 3.0, 10.0, 30.0)],
-    "NUTS": [(bz.NUTS(num_chains=4, num_warmup=300, num_draws=200), 1.0)],
-}
-"""The settings among which each split of a method chooses."""
+FILE = Path(__file__).parent / "uci_candidates.json"
+
+
+def candidates_of(text: str) -> tuple[dict[str, list[Candidate]], dict[str, str]]:
+    """Return the settings among which each split of a method chooses, and which list they are: its date and digest."""
+    found = json.loads(text)
+    lists: dict[str, list[Candidate]] = {}
+    for method, values in found["candidates"].items():
+        for each in product(*values.values()):
+            settings = dict(zip(values, each, strict=True))
+            scale = settings.pop("scale")
+            lists.setdefault(method, []).append((getattr(bz, method)(**settings), scale))
+    digest = hashlib.sha256(json.dumps(found["candidates"], sort_keys=True).encode()).hexdigest()
+    return lists, {"date": found["date"], "sha256": digest}
+
+
+CANDIDATES, LIST = candidates_of(FILE.read_text(encoding="utf-8"))
 
 type Array = NDArray[np.floating]
 
@@ -87,6 +89,7 @@ def one_split(folder: Path, name: str, split: int) -> dict[str, Any]:
         "log_density": found["log_density"] - float(np.log(part.y_scale)),
         "seconds": time.perf_counter() - start,
         "settings": CANDIDATES[name].index(candidate),
+        "candidates": LIST["sha256"],
     }
 
 
@@ -135,10 +138,11 @@ def least_squares(data: str, gap_data: str) -> None:
 
 
 def measured(name: str, method: str) -> list[dict[str, Any]]:
-    """Return the splits that an earlier run wrote with the same candidates: this one goes on after them."""
+    """Return the splits that an earlier run wrote with the same list of candidates: this one goes on after them."""
     path = RESULTS / f"uci_{name}_{method}.json"
     found = json.loads(path.read_text()) if path.exists() else {}
-    rows: list[dict[str, Any]] = found["splits"] if found.get("settings") == described(method) else []
+    is_same = found.get("settings") == described(method) and found.get("candidates") == LIST
+    rows: list[dict[str, Any]] = found["splits"] if is_same else []
     return rows
 
 
@@ -151,8 +155,10 @@ def record(name: str, method: str, rows: list[dict[str, Any]]) -> None:
     """Write the splits so far, their mean and standard error, and the published rows."""
     found = summary(rows) if len(rows) > 1 else {}
     published = {row: values[name] for row, values in PUBLISHED.items()}
-    print(name, method, len(rows) - 1, {key: round(value, 3) for key, value in rows[-1].items()}, flush=True)
+    scores = {key: round(rows[-1][key], 3) for key in ("rmse", "log_density", "seconds")}
+    print(name, method, len(rows) - 1, scores, flush=True)
     facts = {"splits": rows, "mean_and_standard_error": found, "published": published, "settings": described(method)}
+    facts["candidates"] = LIST
     write(f"uci_{name}_{method}", facts)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 import bnnzoo
@@ -21,9 +20,12 @@ from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.cells import Cell, settings_of
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.make_reference import write
-from bnnzoo.zoo.reference import reference, referenced
+from bnnzoo.zoo.reference import predicted, reference, referenced
+from bnnzoo.zoo.reference_tables import covariance_table, draws_table, entropy_table, summary_table
+from bnnzoo.zoo.seed_spread import seed_spreads
+from bnnzoo.zoo.table import own_and_others
 
-__all__ = ["LICENCE", "draws_table", "export", "leaderboard"]
+__all__ = ["LICENCE", "export", "leaderboard"]
 
 LICENCE = "Apache-2.0"
 FORMAT = 2
@@ -43,6 +45,7 @@ def export(
     cells: Sequence[Cell] = (),
     *,
     cards: Sequence[str] | None = None,
+    all_draws: Path | None = None,
     announce: Callable[[str], None] = lambda name: None,
 ) -> None:
     """Write the reference set to a new folder, whole or not at all.
@@ -55,20 +58,27 @@ def export(
         Of the zoo's table, for the leaderboard; those of earlier versions of a card are left out.
     cards : sequence of str, optional
         Default: all with a reference.
+    all_draws : Path, optional
+        Folder of files with all draws, see :func:`~bnnzoo.zoo.reference`, to write in place of those that come with the package.
     announce : callable
         Receives the name of each card that was written.
 
     Raises
     ------
     ZooError
-        If the folder exists, or a card has no reference.
+        If the folder exists, a card has no reference, or that of all draws is missing.
     """
-    folder, names = Path(folder), referenced() if cards is None else list(cards)
-    trees = {name: reference(name) for name in names}
+    folder, names = Path(folder), referenced(all_draws) if cards is None else list(cards)
+    if not names:
+        raise ZooError(
+            f"There are no references in {str(all_draws)!r}: write python -m bnnzoo.zoo.make_reference NAME --all-draws "
+            f"{all_draws}."
+        )
+    trees = {name: reference(name, all_draws) for name in names}
     if folder.exists():
         raise ZooError(f"{str(folder)!r} already exists: write to a new folder, or remove it.")
     with whole_folder(folder) as partial:
-        for part in ("cards", "models", "data", "draws", "schema"):
+        for part in ("cards", "models", "data", "draws", "summaries", "entropies", "covariances", "schema"):
             (partial / part).mkdir()
         for source, target in PUBLISHED.items():
             _write(partial / target, (files("bnnzoo.zoo") / "published" / source).read_text(encoding="utf-8"))
@@ -105,54 +115,22 @@ def leaderboard(cells: Sequence[Cell], cards: Sequence[str] | None = None) -> di
     1
     """
     versions = {name: load(name).version for name in (referenced() if cards is None else cards)}
+    current = [each for each in cells if each.version == versions.get(each.card)]
     return {
         "format": FORMAT,
         "bnnzoo_version": bnnzoo.__version__,
         "references": {
             name: {"version": version, "sha256": reference(name).attrs["sha256"]} for name, version in versions.items()
         },
-        "settings": settings_of(cells),
-        "cells": [asdict(each) for each in cells if each.version == versions.get(each.card)],
+        "settings": settings_of(current),
+        "spreads": {method: asdict(spread) for method, spread in seed_spreads(own_and_others(current)[0]).items()},
+        "cells": [asdict(each) for each in current],
     }
-
-
-def draws_table(tree: xr.DataTree) -> str:
-    """Return draws of predictions as CSV: ``chain``, ``draw``, and a column for each row, or for each row and class or outcome.
-
-    Rows, classes and outcomes are counted from 1.
-
-    Parameters
-    ----------
-    tree : DataTree
-        With ``mean`` or ``probs`` in the group ``conditional``.
-
-    Examples
-    --------
-    >>> values = (("chain", "draw", "obs_id"), [[[1.0, 2.0]]])
-    >>> print(draws_table(xr.DataTree.from_dict({"conditional": xr.Dataset({"mean": values})})))
-    chain,draw,mean[1],mean[2]
-    1,1,1.0,2.0
-    <BLANKLINE>
-    """
-    quantity, values = _predicted(tree)
-    chains, draws = np.indices(values.shape[:2]) + 1
-    places = np.stack(np.unravel_index(np.arange(values[0, 0].size), values.shape[2:]), 1) + 1
-    names = [f"{quantity}[{','.join(map(str, place))}]" for place in places]
-    table = pd.DataFrame(values.reshape(-1, len(names)), columns=names)
-    table.insert(0, "chain", chains.ravel())
-    table.insert(1, "draw", draws.ravel())
-    return table.to_csv(index=False, lineterminator="\n")
-
-
-def _predicted(tree: xr.DataTree) -> tuple[str, np.ndarray]:
-    group = tree["conditional"].to_dataset()
-    quantity = "probs" if "probs" in group else "mean"
-    return quantity, group[quantity].transpose("chain", "draw", "obs_id", ...).to_numpy()
 
 
 def _write_card(folder: Path, card: Card, tree: xr.DataTree) -> None:
     name, about = card.name, {str(key): value for key, value in tree.attrs.items()}
-    quantity, values = _predicted(tree)
+    draws, entropies = predicted(tree), entropy_table(tree)
     kept = ("method", "command", "num_draws", "max_rhat", "min_ess_bulk", "min_ess_tail", "seed")
     checked = ("checked_by", "checked_distance", "checked_limit")
     described = {
@@ -170,8 +148,11 @@ def _write_card(folder: Path, card: Card, tree: xr.DataTree) -> None:
         "reference": {
             "csv": f"draws/{name}.csv.gz",
             "netcdf": f"draws/{name}.nc",
-            "quantity": quantity,
-            "shape": list(values.shape),
+            "summary": f"summaries/{name}.csv",
+            "entropies": f"entropies/{name}.csv" if entropies else None,
+            "covariance": f"covariances/{name}.csv",
+            "quantity": str(draws.name),
+            "shape": list(draws.shape),
             "settings": json.loads(about["settings"]),
             "versions": {
                 key: str(value) for key, value in about.items() if key.endswith(VERSIONS) and key != "card_version"
@@ -192,6 +173,10 @@ def _write_card(folder: Path, card: Card, tree: xr.DataTree) -> None:
     packed = gzip.compress(draws_table(tree).encode(), mtime=0)  # the same bytes each time
     (folder / "draws" / f"{name}.csv.gz").write_bytes(packed)
     write(tree, folder / "draws" / f"{name}.nc")
+    _write(folder / "summaries" / f"{name}.csv", summary_table(tree))
+    _write(folder / "covariances" / f"{name}.csv", covariance_table(tree))
+    if entropies:
+        _write(folder / "entropies" / f"{name}.csv", entropies)
 
 
 def _write(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from bnnzoo.trees import SAMPLE_DIMS
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError, fingerprint
-from bnnzoo.zoo.reference import FOLDER, as_stored, checksum, with_all_classes
+from bnnzoo.zoo.reference import FOLDER, as_stored, checksum, predicted, with_all_classes
 
 __all__ = ["check", "main", "make_reference", "stored", "write"]
 
@@ -30,7 +30,9 @@ MAX_SITE = 8  # numbers of a latent site that is stored
 KEPT_BITS = 13  # of a mantissa: relative errors of 1e-4, far below the Monte Carlo error
 
 
-def make_reference(card: Card, *, seed: int = 0, folder: str | Path | None = None) -> xr.DataTree:
+def make_reference(
+    card: Card, *, seed: int = 0, folder: str | Path | None = None, all_draws: bool = False
+) -> xr.DataTree:
     """Run a card's long run, judge it in function space, and return what is stored of it.
 
     Parameters
@@ -40,6 +42,8 @@ def make_reference(card: Card, *, seed: int = 0, folder: str | Path | None = Non
     seed : int
     folder : str or Path, optional
         The user's folder of data, for cards that need it.
+    all_draws : bool
+        Keep all of them, with all moments of predictions and all sites but weights, and not 128 of each chain.
 
     Raises
     ------
@@ -52,10 +56,10 @@ def make_reference(card: Card, *, seed: int = 0, folder: str | Path | None = Non
         )
     posterior = card.fit(card.long_run, seed=seed, folder=folder)
     tree = card.predict(posterior, folder=folder, weights=False)
-    return stored(card, tree, folder)
+    return stored(card, tree, folder, all_draws=all_draws)
 
 
-def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None) -> xr.DataTree:
+def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None, *, all_draws: bool = False) -> xr.DataTree:
     """Return what is stored of a long run, after judging it.
 
     Raises
@@ -63,24 +67,22 @@ def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None) -> x
     ZooError
         If the run has too few chains, or its predictions have not converged.
     """
-    function = function_space(tree)
+    function, values = function_space(tree), predicted(tree)
     judged = {
         "max_rhat": float(function["rhat"].max()),
         "min_ess_bulk": float(function["ess_bulk"].min()),
         "min_ess_tail": float(function["ess_tail"].min()),
     }
-    chains = _values(tree).sizes["chain"]
+    chains = values.sizes["chain"]
     if chains < MIN_CHAINS or judged["max_rhat"] >= MAX_RHAT or judged["min_ess_bulk"] <= MIN_ESS:
         raise ZooError(
             f"The long run of {card.name!r} is no reference: {chains} chains, R-hat {judged['max_rhat']:.4f} and "
             f"effective sample size {judged['min_ess_bulk']:.0f} of its predictions, and it needs {MIN_CHAINS}, less than "
             f"{MAX_RHAT} and more than {MIN_ESS:.0f}. Give the card a longer long_run."
         )
-    values = _values(tree)
     moments = {"mean": values.mean(SAMPLE_DIMS), "sd": values.std(SAMPLE_DIMS)}
     groups = {
-        "conditional": _thinned(values.isel(class_id=slice(-1)) if "class_id" in values.dims else values).to_dataset(),
-        "posterior": _scalars(tree),
+        **(_all_draws(tree) if all_draws else _some_draws(tree)),
         "summary": xr.Dataset(moments).merge(function, join="outer").astype("float32"),
         "predictions_constant_data": tree["predictions_constant_data"].to_dataset().astype("float32"),
     }
@@ -118,7 +120,7 @@ def check(card: Card, tree: xr.DataTree, *, seed: int = 0, folder: str | Path | 
     name, stored_draws = type(other).__name__, with_all_classes(tree)
     for runs in range(1, MAX_CHECKS + 1):
         run = card.predict(card.fit(other, seed=seed + runs, folder=folder), folder=folder, weights=False)
-        short = xr.DataTree.from_dict({"conditional": _thinned(_values(run)).to_dataset()})
+        short = xr.DataTree.from_dict({"conditional": _thinned(predicted(run)).to_dataset()})
         found = compare_posteriors({name: short, "reference": stored_draws}, "reference").table().loc[name]
         distance, limit = (float(found.to_dict()[each]) for each in ("wasserstein", "wasserstein_limit"))
         if distance <= limit:
@@ -148,24 +150,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="+", metavar="NAME", help="name of a card")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="folder of data, for cards that need it (default: BNNZOO_DATA)")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files (default: that of the package)")
+    parser.add_argument("--out", type=Path, help="folder of the files (default: that of the package)")
+    parser.add_argument(
+        "--all-draws", type=Path, metavar="FOLDER", help="write all draws, to another folder than --out"
+    )
     parser.add_argument("--check", action="store_true", help="hold the reference against another exact sampler first")
     parser.add_argument("--stored", action="store_true", help="check the file that is there, and make none")
     asked = parser.parse_args(arguments)
+    if asked.all_draws and (asked.out or asked.stored):
+        parser.error("--all-draws FOLDER is where the files go, and makes them anew: leave out --out and --stored.")
+    target: Path = asked.all_draws or asked.out or FOLDER
+    target.mkdir(parents=True, exist_ok=True)  # before the long run
     failed = False
     for name in asked.names:
         try:
             if asked.stored:
                 tree = as_stored(FOLDER / f"{name}.nc")
             else:
-                tree = make_reference(load(name), seed=asked.seed, folder=asked.data)
+                tree = make_reference(
+                    load(name), seed=asked.seed, folder=asked.data, all_draws=asked.all_draws is not None
+                )
             if asked.check or asked.stored:
                 tree = check(load(name), tree, seed=asked.seed, folder=asked.data)
         except ZooError as error:
             print(f"Error: {error}", file=sys.stderr)
             failed = True
             continue
-        write(tree, asked.out / f"{name}.nc")
+        write(tree, target / f"{name}.nc")
         about = f"R-hat {tree.attrs['max_rhat']:.4f}, effective sample size {tree.attrs['min_ess_bulk']:.0f}"
         print(f"{name}: {about}{_checked(tree)}", flush=True)
     return 2 if failed else 0
@@ -178,9 +189,19 @@ def _checked(tree: xr.DataTree) -> str:
     return f"; {about['checked_by']} {about['checked_distance']:.3f} away (limit {about['checked_limit']:.3f})"
 
 
-def _values(tree: xr.DataTree) -> xr.DataArray:
-    group = tree["conditional"].to_dataset()
-    return group["probs" if "probs" in group else "mean"]
+def _some_draws(tree: xr.DataTree) -> dict[str, xr.Dataset]:
+    """Return thinned draws of predictions, without the last class, and of small sites."""
+    values = predicted(tree)
+    kept = values.isel(class_id=slice(-1)) if "class_id" in values.dims else values
+    return {"conditional": _thinned(kept).to_dataset(), "posterior": _scalars(tree)}
+
+
+def _all_draws(tree: xr.DataTree) -> dict[str, xr.Dataset]:
+    """Return all draws of the moments of predictions, without the last class, and of all sites but weights."""
+    moments = tree["conditional"].to_dataset()
+    kept = moments.isel(class_id=slice(-1)) if "class_id" in moments.dims else moments
+    sites = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    return {"conditional": kept.astype("float32"), "posterior": sites.astype("float32")}
 
 
 def _thinned(values: xr.DataArray) -> xr.DataArray:
@@ -218,7 +239,7 @@ def _attributes(card: Card, tree: xr.DataTree, folder: str | Path | None) -> dic
         "command": f"python -m bnnzoo.zoo.make_reference {card.name} --seed {tree.attrs['seed']}",
         "method": type(card.long_run).__name__,
         "settings": json.dumps(config_of(card.long_run)) if card.long_run is not None else "{}",
-        "num_draws": int(_values(tree).sizes["chain"] * _values(tree).sizes["draw"]),
+        "num_draws": int(predicted(tree).sizes["chain"] * predicted(tree).sizes["draw"]),
         "fingerprint": json.dumps(fingerprint(data.train) + fingerprint(data.test)),
         "sampling": "mcmc",
     }

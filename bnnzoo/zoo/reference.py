@@ -8,23 +8,27 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from bnnzoo.trees import SAMPLE_DIMS, first_moment, moment
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError
 
-__all__ = ["FOLDER", "as_stored", "checksum", "read", "reference", "referenced", "with_all_classes"]
+__all__ = ["FOLDER", "as_stored", "checksum", "predicted", "read", "reference", "referenced", "with_all_classes"]
 
 FOLDER = Path(__file__).parent / "references"
 STORED = ("conditional", "posterior", "summary")
 """Groups that the checksum covers."""
 
 
-def reference(name: str) -> xr.DataTree:
+def reference(name: str, folder: str | Path | None = None) -> xr.DataTree:
     """Return the reference posterior of a card.
 
     Parameters
     ----------
     name : str
         Of the card.
+    folder : str or Path, optional
+        Of files with all draws, which ``python -m bnnzoo.zoo.make_reference NAME --all-draws FOLDER`` writes. Default: the
+        files that come with the package.
 
     Returns
     -------
@@ -46,10 +50,14 @@ def reference(name: str) -> xr.DataTree:
     >>> tree["conditional"].sizes["chain"], bool(tree.attrs["max_rhat"] < 1.01)
     (8, True)
     """
-    card, path = load(name), FOLDER / f"{name}.nc"
+    card, path = load(name), Path(folder or FOLDER) / f"{name}.nc"
+    if not path.is_file() and folder is not None:
+        raise ZooError(
+            f"There is no file {str(path)!r}: write python -m bnnzoo.zoo.make_reference {name} --all-draws {folder}."
+        )
     if not path.is_file():
         raise ZooError(f"Card {name!r} has no reference posterior; those with one are {', '.join(referenced())}.")
-    tree = read(path)
+    tree = read(path) if folder is None else with_all_classes(as_stored(path))
     if tree.attrs["card_version"] != card.version:
         raise ZooError(
             f"The reference posterior of {name!r} is of version {tree.attrs['card_version']} of the card, which is at version "
@@ -58,15 +66,20 @@ def reference(name: str) -> xr.DataTree:
     return tree.copy()
 
 
-def referenced() -> list[str]:
+def referenced(folder: str | Path | None = None) -> list[str]:
     """Return the names of the cards that have a reference posterior.
+
+    Parameters
+    ----------
+    folder : str or Path, optional
+        As for :func:`reference`.
 
     Examples
     --------
     >>> "linear-regression" in referenced()
     True
     """
-    return sorted(path.stem for path in FOLDER.glob("*.nc"))
+    return sorted(path.stem for path in Path(folder or FOLDER).glob("*.nc"))
 
 
 @cache
@@ -86,7 +99,9 @@ def as_stored(path: Path) -> xr.DataTree:
     with xr.open_datatree(path, engine="h5netcdf") as opened:
         tree = opened.load()
     if checksum(tree) != tree.attrs["sha256"]:
-        raise ZooError(f"The file {path} is damaged: its checksum is not that of its content. Install bnnzoo again.")
+        raise ZooError(
+            f"The file {path} is damaged: its checksum is not that of its content. Install bnnzoo, or make the file, again."
+        )
     return tree
 
 
@@ -95,11 +110,17 @@ def with_all_classes(tree: xr.DataTree) -> xr.DataTree:
     group, result = tree["conditional"].to_dataset(), tree.copy()
     if "probs" in group:
         probs = group["probs"]
-        last = (1 - probs.sum("class_id")).expand_dims(class_id=[probs.sizes["class_id"]], axis=-1)
+        last = (1 - probs.sum("class_id")).clip(min=0.0)  # the others are rounded
+        last = last.expand_dims(class_id=[probs.sizes["class_id"]], axis=-1)
         result["conditional"] = xr.DataTree(
             group.drop_dims("class_id").assign(probs=xr.concat([probs, last], "class_id").transpose(*probs.dims))
         )
     return result
+
+
+def predicted(tree: xr.DataTree) -> xr.DataArray:
+    """Return the draws of predictions ``[chain, draw, obs_id, ...]`` in a tree: ``probs`` or ``mean``."""
+    return moment(tree, first_moment(tree, "probs", "mean")).transpose(*SAMPLE_DIMS, "obs_id", ...)
 
 
 def checksum(tree: xr.DataTree) -> str:

@@ -1,12 +1,13 @@
 """The page of the zoo's table: which method for what, and every cell."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import median
 
 from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL
 from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.reference import referenced
+from bnnzoo.zoo.seed_spread import SeedSpread, seed_spreads, spread_over_seeds
 from bnnzoo.zoo.table import own_and_others, table_rows
 
 __all__ = ["table_page", "which_method"]
@@ -23,7 +24,6 @@ FEW_CARDS = 3
 KINDS = {"statistical models": STATISTICAL, "networks": NETWORKS}
 
 GRIDS: dict[str, Callable[[Cell], float | None]] = {
-    "Distance from the reference posterior, in Monte Carlo floors": lambda cell: cell.distance,
     "Standard deviations over the reference's, inside the data": lambda cell: cell.sd_inside,
     "Standard deviations over the reference's, beyond the data": lambda cell: cell.sd_beyond,
     "Mean log predictive density of new observations": lambda cell: cell.log_density,
@@ -55,6 +55,7 @@ def table_page(cells: Sequence[Cell]) -> str:
         f"{fits} {not_run}".strip(),
         which_method(own),
         _verdicts(own),
+        _distances(own),
         *(f"## {title}\n\n{_grid(own, value)}" for title, value in GRIDS.items()),
         _programs(others) if others else "",
         _reasons(cells),
@@ -129,6 +130,27 @@ def _verdicts(cells: Sequence[Cell]) -> str:
     return f"{text}\n\nNumbers of fits; a point estimate is in none of the columns but the last.\n\n{_markdown(lines)}"
 
 
+def _distances(cells: Sequence[Cell]) -> str:
+    """Return distances with their intervals, and how far they move with the seed."""
+    spreads = seed_spreads(cells)
+    title = "## Distance from the reference posterior, in Monte Carlo floors"
+    grid = _markdown(_in_code("card", table_rows(cells, lambda seeds: _with_interval(seeds, spreads))))
+    if not spreads:
+        return f"{title}\n\n{grid}"
+    found = [f"`{method}` {spread.log_sd:.2g}" for method, spread in spreads.items()]
+    return f"{title}\n\n{INTERVALS.format(', '.join(found), spread_over_seeds(cells).degrees)}\n\n{grid}"
+
+
+def _with_interval(seeds: Sequence[Cell], spreads: Mapping[str, SeedSpread]) -> str:
+    """Return the median over seeds and, in brackets, where that of one more seed lies."""
+    found = [cell.distance for cell in seeds if cell.distance is not None]
+    spread = spreads.get(seeds[0].method)
+    if spread is None or not found or min(found) <= 0:
+        return _written(seeds, _distance)
+    low, high = spread.interval(found)
+    return f"{median(found):.3g} ({low:.3g} to {high:.3g})"
+
+
 def _programs(cells: Sequence[Cell]) -> str:
     """Return the distances of other programs with a line for each, since they are many and their cards few."""
 
@@ -136,7 +158,8 @@ def _programs(cells: Sequence[Cell]) -> str:
         return _written(seeds, _distance) + (", off" if any(cell.off for cell in seeds) else "")
 
     by_method = [list(line) for line in zip(*table_rows(cells, written), strict=True)]
-    return f"## Other programs\n\nDistances in floors.\n\n{_markdown(_in_code('method', by_method))}"
+    about = "Distances in floors, without intervals, for which several seeds are needed."
+    return f"## Other programs\n\n{about}\n\n{_markdown(_in_code('method', by_method))}"
 
 
 def _reasons(cells: Sequence[Cell]) -> str:
@@ -173,12 +196,19 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (header, ["---"] * len(header), *others))
 
 
+INTERVALS = """The brackets hold the distance of one more fit, with another seed, with 95% probability, and all that were
+measured. They follow from the spread between the seeds of a cell: the standard deviation of the logarithm of the distance, pooled
+over the cards on which a method has several seeds, and over all methods for those with fewer than ten such seeds ({1:,} in all).
+Such fits take less than a minute each; slower ones are taken to vary as much. The error of the reference is the same for all
+methods on a card, and in none of the intervals. Standard deviations of the logarithm: {0}."""
+
 INTRODUCTION = f"""# All methods on the small cards
 
 Wasserstein distances between the predictions of a method and the reference posterior, averaged over test rows, as multiples
 of the Monte Carlo floor, for which see [The zoo](../zoo.md): one is as good as it gets. Every method has its default settings;
 dropout, which has no default rate, drops a tenth of the units. A cell of several seeds shows the median and, in brackets, the
-range. Processor seconds are those of the fit, the compiler included, and of the predictions.
+range; those of distances are explained there. Processor seconds are those of the fit, the compiler included, and of the
+predictions.
 
 A row is *beyond the data* if it is further from its nearest training observation than these are from each other. A fit is *off*
 if the mean of a prediction is more than 0.3 posterior standard deviations away, or its standard deviation wrong by a factor of

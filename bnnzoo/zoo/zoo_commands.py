@@ -160,6 +160,9 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         folder: Annotated[Path, typer.Argument(help="New folder.", show_default=False)],
         table: Annotated[Path | None, typer.Option(help="JSON file of zoo table, for the leaderboard.")] = None,
         cards: Annotated[str | None, typer.Option(help="Comma-separated (default: all with a reference).")] = None,
+        all_draws: Annotated[
+            Path | None, typer.Option(help="Folder that make_reference --all-draws wrote, whose references are taken.")
+        ] = None,
     ) -> None:
         """Write the reference set as JSON, CSV and netCDF, with schemas, loaders and checksums."""
         with one_sentence_errors():
@@ -167,7 +170,7 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
                 raise FileNotFoundError(f"There is no file {str(table)!r}: make it by bnnzoo zoo table --out {table}.")
             refuse_missing_folder(folder)
             cells = read_cells(table) if table is not None else ()
-            write_set(folder, cells, cards=_listed(cards), announce=say)
+            write_set(folder, cells, cards=_listed(cards), all_draws=all_draws, announce=say)
             say(f"Written to {folder}")
 
     return app

@@ -92,6 +92,22 @@ def test_the_future_is_predicted_from_the_past():
         assert within_monte_carlo_error(value, first + second)
 
 
+@pytest.mark.parametrize(
+    ("function", "settings"),
+    [
+        (bz.validation.kfold, {"num_folds": 3}),
+        (bz.validation.reloo, {"k_threshold": -1.0}),
+        (bz.validation.leave_future_out, {"min_observations": 9}),
+    ],
+)
+def test_data_may_be_given_by_name(function, settings):
+    given = {**settings, "num_draws": 50, "dtype": torch.float64}
+    by_place = function(TARGET.model, ExactLinear(), X, Y, **given)
+    for data in ({"x": X, "y": Y}, {"y": Y, "x": X}):
+        assert np.array_equal(function(TARGET.model, ExactLinear(), **data, **given).elpd_i, by_place.elpd_i)
+    assert np.array_equal(function(TARGET.model, ExactLinear(), X, y=Y, **given).elpd_i, by_place.elpd_i)
+
+
 def test_reweighted_forecasts_agree_with_refits():
     past = {"min_observations": 8, **OPTIONS}
     exact = bz.validation.leave_future_out(TARGET.model, ExactLinear(), X, Y, **past)

@@ -20,8 +20,9 @@ import bnnzoo as bz
 from bnnzoo.apps.cli import app
 from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.data import ZooError
-from bnnzoo.zoo.export import draws_table, export, leaderboard
+from bnnzoo.zoo.export import export, leaderboard
 from bnnzoo.zoo.foreign import read_predictions
+from bnnzoo.zoo.reference_tables import covariance_table, draws_table
 
 CARDS = ["foong-one-layer", "linear-regression", "neal-three-classes", "two-moons"]
 
@@ -86,7 +87,9 @@ def test_cards_are_as_their_schema_says_and_name_files_that_are_there(folder: Pa
     assert [card["name"] for card in cards] == CARDS
     for card in cards:
         check(card, schema, card["name"])
-        named = [card["model"], card["data"], card["reference"]["csv"], card["reference"]["netcdf"]]
+        tables = [card["reference"][kind] for kind in ("csv", "netcdf", "summary", "entropies", "covariance")]
+        named = [card["model"], card["data"], *tables]
+        assert (card["reference"]["entropies"] is None) == (card["reference"]["quantity"] == "mean")
         assert all((folder / name).is_file() for name in named if name is not None)
         assert (card["data"] is None) == (card["needs"] is not None)
         assert card["reference"]["max_rhat"] < 1.01
@@ -97,7 +100,7 @@ def test_cards_are_as_their_schema_says_and_name_files_that_are_there(folder: Pa
 def test_the_leaderboard_is_of_the_references_as_they_are(folder: Path) -> None:
     board = json.loads((folder / "leaderboard.json").read_text())
     check(board, json.loads((folder / "schema" / "leaderboard.json").read_text()), "leaderboard")
-    assert [cell["method"] for cell in board["cells"]] == ["nuts"]
+    assert [cell["method"] for cell in board["cells"]] == ["nuts"] and board["spreads"] == {}
     assert board["references"]["two-moons"]["sha256"] == bz.zoo.reference("two-moons").attrs["sha256"]
     assert [cell.method for cell in read_cells(folder / "leaderboard.json")] == ["nuts"]
     assert board == json.loads(json.dumps(leaderboard(read_cells(folder / "leaderboard.json"), CARDS)))
@@ -110,19 +113,23 @@ def test_the_citation_can_be_read(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["linear-regression", "neal-three-classes"])
 def test_the_loader_reads_draws_without_bnnzoo(folder: Path, name: str) -> None:
-    assert len((folder / "load.py").read_text().splitlines()) <= 30
+    assert len([line for line in (folder / "load.py").read_text().splitlines() if line]) <= 26
     code = f"""
 import sys; sys.path.insert(0, {str(folder)!r})
 import json, load
 found, data = load.draws({name!r}), load.data({name!r})
 assert "bnnzoo" not in sys.modules
-print(json.dumps([found.tolist(), data["test"]["x"].tolist()]))
+table, covariance = load.table({name!r}), load.covariance({name!r})
+print(json.dumps([found.tolist(), data["test"]["x"].tolist(), table["q50"].tolist(), covariance.tolist()]))
 """
     printed = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
-    draws, x = map(np.array, json.loads(printed))
+    draws, x, median, covariance = map(np.array, json.loads(printed))
     exact = bz.zoo.reference(name)["conditional"].to_dataset()
     np.testing.assert_allclose(draws, exact["probs" if "probs" in exact else "mean"], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(x, bz.zoo.load(name).data().test["x"])
+    flat = draws.reshape(-1, median.size)
+    np.testing.assert_allclose(median, np.median(flat, 0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(covariance, np.cov(flat.T), rtol=1e-3, atol=1e-6)
 
 
 SAID = "The data of foong-one-layer are not in this folder: its card names them under 'needs'."
@@ -143,10 +150,11 @@ source("load.R")
 found <- draws("linear-regression")
 x <- data_of("linear-regression")$test$x[1:3, 1]
 cat(posterior::nchains(found), posterior::niterations(found), posterior::nvariables(found), x,
-    tryCatch(data_of("foong-one-layer"), error = conditionMessage), mean(found[[1]]), sep = "\n")
+    tryCatch(data_of("foong-one-layer"), error = conditionMessage), mean(found[[1]]),
+    table_of("two-moons", "entropies")$mutual_information[2], covariance("two-moons")[2, 4], sep = "\n")
 """
     done = subprocess.run(["Rscript", "-e", code], cwd=folder, capture_output=True, text=True, check=True)
-    chains, draws, rows, *x, said, mean = done.stdout.splitlines()
+    chains, draws, rows, *x, said, mean, information, covariance = done.stdout.splitlines()
     exact = bz.zoo.reference("linear-regression")["conditional"]["mean"]
     assert (int(chains), int(draws), int(rows)) == exact.shape
     assert [float(each) for each in x] == pytest.approx(
@@ -154,6 +162,11 @@ cat(posterior::nchains(found), posterior::niterations(found), posterior::nvariab
     )
     assert said == SAID
     assert float(mean) == pytest.approx(float(exact[..., 0].mean()), abs=1e-5)
+    moons = bz.zoo.reference("two-moons")
+    assert float(information) == pytest.approx(float(bz.uncertainty.mutual_information(moons)[1]), rel=1e-3)
+    assert float(covariance) == pytest.approx(
+        np.genfromtxt(covariance_table(moons).splitlines(), delimiter=",", skip_header=1)[1, 3], rel=1e-4
+    )
 
 
 def test_a_tree_written_by_numpy_and_xarray_is_scored_and_enters_the_table(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ import bnnzoo as bz
 from bnnzoo.inference.config import config_of
 from bnnzoo.zoo import make_reference
 from bnnzoo.zoo.cards.foong_one_layer import diagonal
-from bnnzoo.zoo.cards.linear_regression import NOISE
 from bnnzoo.zoo.data import fingerprint
 from bnnzoo.zoo.reference import FOLDER, read, referenced
+from tests.helpers.linear_card import exact_moments
 
 NAMES = referenced()
 
@@ -49,15 +49,6 @@ def test_a_reference_is_no_other_posterior_than_itself(name: str) -> None:
     found = bz.zoo.score(bz.zoo.reference(name), name)
     assert (found["distance"] <= found["limit"]).all()
     assert set(found["measure"].values) >= {"wasserstein"}
-
-
-def exact_moments() -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean and sd of E[y | x] for the test rows of linear-regression, in closed form."""
-    data = bz.zoo.load("linear-regression").data()
-    train, test = (np.column_stack([part["x"], np.ones(len(part["x"]))]) for part in (data.train, data.test))
-    covariance = np.linalg.inv(train.T @ train / NOISE**2 + np.eye(4))
-    mean = covariance @ train.T @ data.train["y"] / NOISE**2
-    return test @ mean, np.sqrt(np.einsum("ij,jk,ik->i", test, covariance, test))
 
 
 def test_the_reference_of_linear_regression_is_the_exact_posterior() -> None:

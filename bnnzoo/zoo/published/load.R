@@ -15,3 +15,8 @@ draws <- function(name) {
   table$.draw <- seq_len(nrow(table))
   posterior::as_draws_df(table)
 }
+
+# Moments, diagnostics and quantiles of each prediction, or the entropies of classes.
+table_of <- function(name, kind = "summary") read.csv(card(name)$reference[[kind]])
+
+covariance <- function(name) as.matrix(read.csv(card(name)$reference$covariance, check.names = FALSE))
