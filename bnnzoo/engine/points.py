@@ -1,8 +1,9 @@
 """Pure functions of a point at many points, for many fits: as one traced graph, or in native code at one point after another."""
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,25 +72,54 @@ class Points:
         """Whether it runs as traced graphs alone."""
         return self._graph.is_plain and not any(self._native.values())
 
-    def repeated(self) -> Callable[..., Any]:
-        """Return the function for a loop of unknown length; see :meth:`Lowered.repeated`."""
-        if over_all_fits(self._num_calls) > 1:
-            return self
-        calls = count(1)
-        return lambda points, *others: self._by_graph(points, *others, num_calls=next(calls))
+    def repeated(self, *, compiles: bool = True) -> Callable[..., Any]:
+        """Return the function for a loop, which looks at other arguments again only where they are not those of the call before.
+
+        Parameters
+        ----------
+        compiles : bool
+            Whether the loop, of unknown length, may compile the graph on its way; see :meth:`Lowered.repeated`.
+        """
+        calls, counts = count(1), compiles and over_all_fits(self._num_calls) <= 1
+        known: _Bound | None = None
+
+        def evaluate(points: Tensor, *others: Any) -> Any:
+            nonlocal known
+            number = next(calls) if counts else 1
+            if known is None or not known.serves(points, others, number):
+                known = self._bound(points, others, number, may_be_native=not counts)
+            return known.run(points)
+
+        return evaluate
 
     def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
         """Return the graph for the shapes of ``args``; see :meth:`Lowered.specialize`."""
         return self._graph.specialize(*args, num_calls=num_calls)
 
-    def _by_graph(self, points: Tensor, *others: Any, num_calls: float = 1) -> Any:
+    def _bound(self, points: Tensor, others: tuple[Any, ...], num_calls: float, *, may_be_native: bool) -> "_Bound":
+        """Return the function with the other arguments given, for points of one shape."""
+        kind = points.shape, points.stride(), points.dtype
+        if may_be_native:
+            key = kinds_of([points[0], *tensors_of(others)])
+            if key not in self._native:
+                self._native[key], _ = self._first(points, *others)
+            if (native := self._native[key]) is not None:
+                return _Bound(kind, others, lambda points: native(points, *others), math.inf)
         padded = self._padded(points)
         step = self.specialize(padded, *others, num_calls=num_calls)
-        if padded is points:
-            return step(points, *others)
-        if step.how == "eager":  # each point costs what the model does
-            return self._graph(points, *others)
-        return pytree.tree_map(lambda each: each[: len(points)], step(padded, *others))
+        if padded is not points and step.how == "eager":  # each point costs what the model does
+            return _Bound(kind, others, lambda points: self._graph(points, *others), math.inf)
+        tensors, number = tensors_of(others), len(points)
+
+        def run(points: Tensor) -> Any:
+            with torch.no_grad():
+                found = step.flat(self._padded(points), *tensors)
+                return step.tree(found if padded is points else [each[:number] for each in found])
+
+        return _Bound(kind, others, run, step.stays_for)
+
+    def _by_graph(self, points: Tensor, *others: Any) -> Any:
+        return self._bound(points, others, 1, may_be_native=False).run(points)
 
     def _padded(self, points: Tensor) -> Tensor:
         missing = self._at_least - len(points)
@@ -111,6 +141,20 @@ class Points:
             self._graph.log.refused(NATIVE, error)
             return None, found
         return (native if agrees else None), found
+
+
+class _Bound(NamedTuple):
+    """A function of points of one kind, given the other arguments, until a faster form of it pays."""
+
+    kind: tuple[Any, ...]
+    others: tuple[Any, ...]
+    run: Callable[[Tensor], Any]
+    stays_for: float
+
+    def serves(self, points: Tensor, others: tuple[Any, ...], num_calls: float) -> bool:
+        """Tell whether it is the function of such points and these very arguments."""
+        same = len(others) == len(self.others) and all(a is b for a, b in zip(others, self.others, strict=True))
+        return same and num_calls <= self.stays_for and self.kind == (points.shape, points.stride(), points.dtype)
 
 
 class _NativePoints:

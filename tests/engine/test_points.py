@@ -100,3 +100,15 @@ def test_one_point_and_a_few_share_a_graph(is_traced):
         sizes.clear()
         found(theta[:3], X)
         assert sizes == [-3]
+
+
+@pytest.mark.parametrize(("num_calls", "number"), [(0, 1), (1000, 1), (1000, 100_000)])
+def test_a_loop_looks_again_at_points_of_other_shapes_and_at_other_arguments(num_calls, number):
+    found = Points(alone, batched, num_calls, at_least=3)
+    theta = torch.rand(5, 2, dtype=torch.float64) + 0.1
+    with fits_to_come(number):
+        evaluate = found.repeated()
+        for rows, x in [(theta, X), (theta, X), (theta[:1], X), (theta[:2], X), (theta[:2], 3 * X), (theta, X[::2])]:
+            values = evaluate(rows, x)
+            for name, expected in batched(rows, x).items():
+                torch.testing.assert_close(values[name], expected)

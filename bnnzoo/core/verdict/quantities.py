@@ -25,7 +25,8 @@ MANY_ROWS, MANY_PARAMS = 50_000, 1000
 ROWS, ENTRIES = 5000, 250_000
 """Observations, and observations times weights, beyond which functions are not compared."""
 
-DRAWS_AT_A_TIME = 256
+FEW_DRAWS, VALUES_AT_A_TIME = 256, 2**24
+"""Draws at which functions are evaluated together at least, and draws times observations times weights up to which more are."""
 
 SMALL_PROBABILITY = 0.01
 """By which a probability may be off: where it is near zero or one, its standard deviation says nothing that matters."""
@@ -95,6 +96,7 @@ def quantities_of(posterior: Posterior) -> Quantities | None:
             shapes = {key: value.shape for key, value in _functions(own, posterior.draws(1)[0, 0]).items()}
     except Exception:  # the model's own code may raise anything where its functions cannot be had
         return None
+    together = max(FEW_DRAWS, VALUES_AT_A_TIME // max(1, density.num_data * density.num_params))
     every = {key: max(1, -(-shape.numel() // MANY_FUNCTIONS)) for key, shape in shapes.items()}
     places = [(key, place) for key, shape in shapes.items() for place in range(0, shape.numel(), every[key])]
     if not places:
@@ -109,7 +111,7 @@ def quantities_of(posterior: Posterior) -> Quantities | None:
 
         def values(theta: Tensor) -> Tensor:
             with torch.no_grad(), isolated(0, density.device):
-                found: Tensor = vmap(chosen, chunk_size=DRAWS_AT_A_TIME)(theta)
+                found: Tensor = vmap(chosen, chunk_size=together)(theta)
             return torch.cat([found.cpu().double(), site_values(density, theta, False)], 1)
 
         return values

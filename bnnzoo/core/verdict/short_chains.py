@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -69,7 +69,7 @@ def moves(density: LogDensity, drawn: WeightedDraws, shrunk: float = 1.0) -> Ite
     start = theta[first.to(theta.device)] - centre
     count = len(start)
     z = shrunk * torch.linalg.solve_triangular(root, start.mT, upper=False).mT
-    value_and_grad = _value_and_grad(density)
+    value_and_grad = _value_and_grad(density).repeated(compiles=False)
 
     def at(z: Tensor) -> _State:
         value, gradient = value_and_grad(centre + _product(z, root.mT), *density.data)
@@ -106,7 +106,7 @@ def moves(density: LogDensity, drawn: WeightedDraws, shrunk: float = 1.0) -> Ite
             yield Moved(torch.stack(path), sum(rates[-number // 3 :]) / (number // 3))
 
 
-def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]:
+def _value_and_grad(density: LogDensity) -> Points:
     """Return ``(theta[M, P], *data) -> ([M], [M, P])``, log joint density and gradient, traced so that the model runs once."""
     if density.is_one_of_many:
         return density.value_and_grad

@@ -135,7 +135,14 @@ def choose_curvature(
             raise ModelError(
                 f"{error} Write curvature='hessian' or curvature=MonteCarloFisher(), which need no parameters."
             ) from None
-        _warn_of_hessian(str(error))
+        warnings.warn(
+            f"The exact Hessian replaces the Gauss-Newton matrix: {error} It may be indefinite, and predictions come from the "
+            f"model itself and not from the model linearised at the mode: where the model is far from linear within the "
+            f"posterior's width, they can be much worse than the mode's. Compare them with those of MAP() or NUTS(), or write "
+            f"curvature='hessian' to accept this.",
+            UnreadableLikelihoodWarning,
+            stacklevel=2,
+        )
         return "hessian"
     return "ggn" if density.observed else "hessian"
 
@@ -168,17 +175,6 @@ def _refuse_unreadable(density: LogDensity, theta: Tensor) -> None:
         )
 
 
-def _warn_of_hessian(reason: str) -> None:
-    warnings.warn(
-        f"The exact Hessian replaces the Gauss-Newton matrix: {reason} It may be indefinite, and predictions come from the "
-        f"model itself and not from the model linearised at the mode: where the model is far from linear within the "
-        f"posterior's width, they can be much worse than the mode's. Compare them with those of MAP() or NUTS(), or write "
-        f"curvature='hessian' to accept this.",
-        UnreadableLikelihoodWarning,
-        stacklevel=3,
-    )
-
-
 def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: Tensor | None = None) -> Tensor:
     """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: a Gaussian's precision.
 
@@ -196,9 +192,11 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
     """
     if curvature == "hessian":
         return _exact(density, theta, index)
-    return _prior_precision(density, theta, index) + sum_over_rows(
-        density, theta, curvature, lambda root: root.double().mT @ root.double(), index
-    )
+    likelihood = sum_over_rows(density, theta, curvature, lambda root: root.double().mT @ root.double(), index)
+    diagonal = diagonal_if_diagonal(density.log_prior, theta)  # that of independent priors
+    if diagonal is None:
+        return negative_hessian(density.log_prior, theta, (), index) + likelihood
+    return torch.diag(-(diagonal if index is None else diagonal[index])) + likelihood
 
 
 def _exact(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
@@ -216,14 +214,6 @@ def _negative_hessian(density: LogDensity, theta: Tensor, index: Tensor | None) 
         hessian = hessian_of(density, theta)
         return -(hessian + hessian.mT) / 2
     return negative_hessian(density.log_joint, theta, density.data, index)
-
-
-def _prior_precision(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
-    """Return minus the Hessian ``[R, R]`` of the log prior, which is diagonal for independent priors."""
-    diagonal = diagonal_if_diagonal(density.log_prior, theta)
-    if diagonal is None:
-        return negative_hessian(density.log_prior, theta, (), index)
-    return torch.diag(-(diagonal if index is None else diagonal[index]))
 
 
 def sum_over_rows(

@@ -106,18 +106,13 @@ def dense_covariance(
         return Dense(scale_tril_of(matrix).to(theta.dtype))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, but not in its __all__
         values = torch.linalg.eigvalsh(matrix)
-    raise LaplaceError(_indefinite(values, str(curvature)) + hierarchical_hint(density))
-
-
-def _indefinite(values: Tensor, curvature: str) -> str:
-    """Say what is wrong with a precision of eigenvalues ``values[R]``, in ascending order, and what to do about it."""
     smallest = float(values[0])
     other = "use curvature='ggn', whose likelihood part cannot be indefinite, " if curvature == "hessian" else ""
-    return (
+    raise LaplaceError(
         f"The {curvature} precision at the mode is not positive definite: its most negative eigenvalue is "
         f"{smallest:.3g}, and {int((values <= 0).sum())} of {len(values)} are not positive. The mode may be a saddle or flat, "
         f"or the prior improper or too wide: run more optimisation steps (map=MAP(num_steps=...)), {other}give every site a "
-        f"proper prior, or add damping={max(-2 * smallest, 1e-6):.2g}."
+        f"proper prior, or add damping={max(-2 * smallest, 1e-6):.2g}.{hierarchical_hint(density)}"
     )
 
 

@@ -8,7 +8,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.curvature import Curvature, RowCurvature, choose_curvature, sum_over_rows
+from bnnzoo.inference.laplace.curvature import RowCurvature, choose_curvature, sum_over_rows
 from bnnzoo.inference.laplace.family import (
     LaplaceError,
     LaplaceSettings,
@@ -66,14 +66,16 @@ class DiagonalLaplace(LaplaceSettings):
         modes = find_modes(self, density, context)
         curvature = choose_curvature(self.curvature, density, modes[0].theta)
         warn_of_joint_mode(density)
-        return best_approximation(modes, lambda mode: self._around(density, mode, curvature))[1]
 
-    def _around(self, density: LogDensity, mode: Mode, curvature: Curvature) -> Gaussian:
-        likelihood = sum_over_rows(density, mode.theta, curvature, lambda root: (root**2).sum(0))
-        precision = likelihood - hessian_diagonal(density.log_prior, mode.theta) + self.damping
-        if not bool((precision > 0).all()):
-            raise LaplaceError(
-                f"The diagonal precision at the mode is not positive: its smallest entry is {float(precision.min()):.3g}. Give "
-                f"every site a proper prior, or add damping={-2 * float(precision.min()):.2g}.{hierarchical_hint(density)}"
-            )
-        return laplace_posterior(density, mode, curvature, Diagonal(precision.rsqrt()))
+        def around(mode: Mode) -> Gaussian:
+            likelihood = sum_over_rows(density, mode.theta, curvature, lambda root: (root**2).sum(0))
+            precision = likelihood - hessian_diagonal(density.log_prior, mode.theta) + self.damping
+            if not bool((precision > 0).all()):
+                smallest = float(precision.min())
+                raise LaplaceError(
+                    f"The diagonal precision at the mode is not positive: its smallest entry is {smallest:.3g}. Give every "
+                    f"site a proper prior, or add damping={-2 * smallest:.2g}.{hierarchical_hint(density)}"
+                )
+            return laplace_posterior(density, mode, curvature, Diagonal(precision.rsqrt()))
+
+        return best_approximation(modes, around)[1]

@@ -156,7 +156,13 @@ def maximise_evidence(
     >>> found.values["noise"] < 1.0
     True
     """
-    _refuse_settings(start, tolerance, max_fits)
+    if not start:
+        raise ValueError("start is empty: name the hyperparameters, such as start={'scale': 1.0}.")
+    for name, value in start.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"start[{name!r}]={value}: write a positive number; the search is over logarithms.")
+    check_argument("maximise_evidence", "tolerance", tolerance, Positive)
+    check_argument("maximise_evidence", "max_fits", max_fits, Count)
     search = _Search(model_of, refuse_other_methods(method, "maximise_evidence(method={})"), data, refit, seed)
     best, factor = dict(start), FIRST_FACTOR
     search.evidence(best, first=True)
@@ -168,16 +174,6 @@ def maximise_evidence(
             best, moved = better or best, moved or better is not None
         factor = factor if moved else math.sqrt(factor)
     return search.result(best)
-
-
-def _refuse_settings(start: Mapping[str, float], tolerance: float, max_fits: int) -> None:
-    for name, value in start.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"start[{name!r}]={value}: write a positive number; the search is over logarithms.")
-    if not start:
-        raise ValueError("start is empty: name the hyperparameters, such as start={'scale': 1.0}.")
-    check_argument("maximise_evidence", "tolerance", tolerance, Positive)
-    check_argument("maximise_evidence", "max_fits", max_fits, Count)
 
 
 class _Search:

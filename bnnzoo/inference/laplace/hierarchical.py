@@ -116,7 +116,16 @@ class HierarchicalLaplace(Declared):
         laplace = refuse_other_methods(self.laplace, "HierarchicalLaplace(laplace={})")
         names = self._names(laplace, density)
         index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
-        _refuse_sites(index, density)
+        searched = [s.name for s in density.sites if bool((index == s.span.start).any())]
+        if len(index) == density.num_params:
+            raise ModelError(
+                f"hyperparameters= names every latent site ({', '.join(searched)}); leave out those to approximate."
+            )
+        if len(index) > MAX_HYPERPARAMETERS:
+            raise ModelError(
+                f"HierarchicalLaplace searches {MAX_HYPERPARAMETERS} hyperparameters or fewer, and {', '.join(searched)} have "
+                f"{len(index)}. Name some of them, hyperparameters=(...,); the others are then approximated."
+            )
         others = density.num_params - len(index)
         if not _is_exact(laplace, density):
             obstacle = "it takes laplace=Laplace() with the exact Hessian, and a model without a network"
@@ -138,7 +147,13 @@ class HierarchicalLaplace(Declared):
             found = integrated(density, best, index, marginal.others, laplace.damping)
             obstacle = "their marginal posterior has no peak"
         if found is None and len(index) and self.integrate is None and not has_weights(density):
-            _warn_of_no_spread(density, index, obstacle)
+            warnings.warn(
+                f"{', '.join(map(repr, searched))} are set to their mode and have no spread, since integration over them is "
+                f"not possible: {obstacle}. Write integrate=False to accept this, name fewer with hyperparameters=(...,), or "
+                f"use NUTS().",
+                TooNarrowWarning,
+                stacklevel=2,
+            )
         return best if found is None else found
 
     def _names(self, laplace: LaplaceMethod, density: LogDensity) -> Sequence[str]:
@@ -150,25 +165,3 @@ class HierarchicalLaplace(Declared):
 
 def _is_exact(laplace: LaplaceMethod, density: LogDensity) -> bool:
     return isinstance(laplace, Laplace) and laplace.curvature in (None, "hessian") and not has_weights(density)
-
-
-def _warn_of_no_spread(density: LogDensity, index: Tensor, obstacle: str) -> None:
-    names = ", ".join(repr(s.name) for s in density.sites if bool((index == s.span.start).any()))
-    warnings.warn(
-        f"{names} are set to their mode and have no spread, since integration over them is not possible: {obstacle}. Write "
-        f"integrate=False to accept this, name fewer with hyperparameters=(...,), or use NUTS().",
-        TooNarrowWarning,
-        stacklevel=3,
-    )
-
-
-def _refuse_sites(index: Tensor, density: LogDensity) -> None:
-    if len(index) == density.num_params:
-        names = ", ".join(site.name for site in density.sites)
-        raise ModelError(f"hyperparameters= names every latent site ({names}); leave out those to approximate.")
-    if len(index) > MAX_HYPERPARAMETERS:
-        names = ", ".join(s.name for s in density.sites if bool((index == s.span.start).any()))
-        raise ModelError(
-            f"HierarchicalLaplace searches {MAX_HYPERPARAMETERS} hyperparameters or fewer, and {names} have {len(index)}. "
-            f"Name some of them, hyperparameters=(...,); the others are then approximated."
-        )

@@ -89,9 +89,6 @@ class Laplace(DenseSettings):
             found = over_scales(self, self.damping, density, context)
             if found is not None:
                 return found
-        return self._at_joint_mode(density, context)
-
-    def _at_joint_mode(self, density: LogDensity, context: FitContext) -> Gaussian:
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
         modes = find_modes(self, density, context, refines=self.curvature is None)
         curvature = choose_curvature(self.curvature, density, modes[0].theta, is_exact=True)

@@ -1,6 +1,7 @@
 """The marginal posterior of hyperparameters by the Laplace estimate of the evidence, its mode, and which sites they are."""
 
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,6 @@ from bnnzoo.inference.laplace.evidence import log_marginal_likelihood
 from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
 from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
 from bnnzoo.inference.laplace.refine import STEPS_PER_UPDATE, preconditioned_lbfgs
-from bnnzoo.inference.optimise.lbfgs import Evaluate
 
 __all__ = ["MAX_FITS", "TOLERANCE", "Marginal", "default_sites", "integrated_sites", "marginal_mode", "over_scales"]
 
@@ -96,14 +96,21 @@ class Marginal:
             return own
         start, left = self._best.loc[self.others], max(own.polish_steps, 1)
         covariance, length = self._preconditioner(self._best.covariance, left)
-        evaluate = self._conditional(theta)
+
+        def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:  # of the others [1, R], hyperparameters being fixed
+            point = theta.index_copy(0, self.others, rows[0])[None]
+            value, gradient = self._value_and_grad(point, *self._density.data)
+            return value, gradient[:, self.others]
+
         converged = False
         while left > 0 and not converged:
             start, converged, count = preconditioned_lbfgs(covariance, evaluate, start, min(length, left))
             left -= length
             self.num_gradients += count
             if left > 0 and not converged:
-                covariance = self._covariance_at(start, inner) or covariance
+                with suppress(LaplaceError), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", NotConvergedWarning)  # this is not the mode yet
+                    covariance = self._approximate(_fixed_at(start), inner).covariance
         return _fixed_at(start)
 
     def _preconditioner(self, covariance: Covariance, max_steps: int) -> tuple[Covariance, int]:
@@ -115,24 +122,6 @@ class Marginal:
             ones = torch.ones(len(self.others), dtype=self._density.dtype, device=self._density.device)
             return Diagonal(ones), max_steps
         return covariance, STEPS_PER_UPDATE
-
-    def _conditional(self, theta: Tensor) -> Evaluate:
-        """Return ``others[1, R] -> ([1], [1, R])``, the log joint density with the hyperparameters of ``theta[P]`` fixed."""
-
-        def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-            point = theta.index_copy(0, self.others, rows[0])[None]
-            value, gradient = self._value_and_grad(point, *self._density.data)
-            return value, gradient[:, self.others]
-
-        return evaluate
-
-    def _covariance_at(self, point: Tensor, inner: LogDensity) -> Covariance | None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotConvergedWarning)  # this is not the mode yet
-                return self._approximate(_fixed_at(point), inner).covariance
-        except LaplaceError:
-            return None
 
 
 def _fixed_at(point: Tensor) -> MAP:
@@ -149,7 +138,12 @@ def marginal_mode(marginal: Marginal, tolerance: float, max_fits: int) -> Gaussi
 
         options = {"initial_tr_radius": max(1.0, tolerance), "final_tr_radius": tolerance}
         found = minimize(marginal, point, method="COBYQA", options={**options, "maxfev": max_fits})
-        _warn_if_not_converged(bool(found.success), max_fits)
+        if not found.success:
+            warnings.warn(
+                f"The hyperparameters had not converged after max_fits={max_fits}. Write a larger max_fits or tolerance.",
+                NotConvergedWarning,
+                stacklevel=2,
+            )
     best = marginal.at_best()
     trace = {"log_evidence": torch.tensor([marginal.trace], dtype=best.loc.dtype)}
     return replace(best, info=replace(best.info, num_gradients=marginal.num_gradients, fit_stats=trace))
@@ -187,12 +181,3 @@ def default_sites(density: LogDensity) -> tuple[str, ...]:
     """Return the sites that set the priors of others, and those that only matter through others."""
     names = {*hyperparameter_sites(density), *multiplying_sites(density)}
     return tuple(site.name for site in density.sites if site.name in names)
-
-
-def _warn_if_not_converged(converged: bool, max_fits: int) -> None:
-    if not converged:
-        warnings.warn(
-            f"The hyperparameters had not converged after max_fits={max_fits}. Write a larger max_fits or tolerance.",
-            NotConvergedWarning,
-            stacklevel=3,
-        )

@@ -40,7 +40,12 @@ def refined(
         The covariance is that of the exact Hessian: Newton's iteration then converges to rounding error. Otherwise L-BFGS runs
         in units of the covariance, which is renewed every few steps.
     """
-    evaluate, last = _evaluate(density), math.inf
+    looked_at, last = density.value_and_grad.repeated(compiles=False), math.inf
+
+    def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = looked_at(rows, *density.data)
+        return value, gradient
+
     for _ in range(MAX_UPDATES):
         gradient = evaluate(mode.theta[None])[1][0]
         distance = float(found.covariance.sqrt_rmatmul(gradient).norm())
@@ -50,9 +55,12 @@ def refined(
             break
         last = distance
         moved = _newton_step(evaluate, mode, found.covariance, gradient) if is_newton else None
-        moved = moved or _along_gradients(evaluate, mode, found.covariance)
         if moved is None:
-            break
+            end, _, count = preconditioned_lbfgs(found.covariance, evaluate, mode.theta, STEPS_PER_UPDATE)
+            value, slope = evaluate(end[None])
+            if torch.equal(end, mode.theta) or not _is_no_lower(value[0], mode):
+                break
+            moved = _at(mode, end, value[0], slope[0], count)
         try:
             mode, found = moved, around(moved)
         except LaplaceError:  # what is left is the approximation around the last point
@@ -76,27 +84,12 @@ def preconditioned_lbfgs(
     return start + covariance.sqrt_matmul(found.theta[0]), converged, 1 + found.num_evaluations
 
 
-def _evaluate(density: LogDensity) -> Evaluate:
-    def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = density.value_and_grad(rows, *density.data)
-        return value, gradient
-
-    return evaluate
-
-
 def _newton_step(evaluate: Evaluate, mode: Mode, covariance: Covariance, gradient: Tensor) -> Mode | None:
     """Return the end of a whole Newton step, unless the density or the gradient says that it leads away from the mode."""
     step = covariance.sqrt_matmul(covariance.sqrt_rmatmul(gradient))
     value, new = evaluate((mode.theta + step)[None])
     closer = float(covariance.sqrt_rmatmul(new[0]).norm()) < 0.5 * float(covariance.sqrt_rmatmul(gradient).norm())
     return _at(mode, mode.theta + step, value[0], new[0], 2) if closer and _is_no_lower(value[0], mode) else None
-
-
-def _along_gradients(evaluate: Evaluate, mode: Mode, covariance: Covariance) -> Mode | None:
-    end, _, count = preconditioned_lbfgs(covariance, evaluate, mode.theta, STEPS_PER_UPDATE)
-    value, gradient = evaluate(end[None])
-    moved = not torch.equal(end, mode.theta)
-    return _at(mode, end, value[0], gradient[0], count) if moved and _is_no_lower(value[0], mode) else None
 
 
 def _is_no_lower(value: Tensor, mode: Mode) -> bool:

@@ -311,19 +311,17 @@ def _looking_ahead(state: State, advised: Tensor | None, limits: Limits) -> Stat
     """Return searches that know their next directions, and which of them go on."""
     point = state.point
     active = ~state.stuck & (point.g.abs().amax(1) > limits.tolerance * point.f.abs().clamp(min=1.0))
-    direction = _descent(state.memory.direction(point.g) if advised is None else advised, point, state.fresh)
-    gain = -0.5 * (direction * point.g).sum(1)
+    direction = state.memory.direction(point.g) if advised is None else advised
+    slope = (direction * point.g).sum(1)
+    downhill = (slope < 0) & ~state.fresh
+    if not _is_known_to_be(downhill):  # steepest descent where it leads uphill, and where a row begins or failed
+        steepest = -point.g / vector_norm(point.g, dim=1, keepdim=True).clamp(min=1.0)
+        direction = torch.where(downhill[:, None], direction, steepest)
+        slope = (direction * point.g).sum(1)
+    gain = -0.5 * slope
     calm = torch.where(gain > limits.least_gain, 0, state.calm + 1)
     active = active & (calm < CALM) & (state.spent < limits.max_evaluations)
     return state._replace(direction=direction, gain=gain, calm=calm, active=active)
-
-
-def _descent(direction: Tensor, point: _Point, fresh: Tensor) -> Tensor:
-    """Return the direction of each row, or that of steepest descent where it leads uphill, and where a row begins or failed."""
-    downhill = ((direction * point.g).sum(1, keepdim=True) < 0) & ~fresh[:, None]
-    if _is_known_to_be(downhill):
-        return direction
-    return torch.where(downhill, direction, -point.g / vector_norm(point.g, dim=1, keepdim=True).clamp(min=1.0))
 
 
 def _progressed(old: _Point, new: _Point, gain: Tensor) -> Tensor:
@@ -331,8 +329,12 @@ def _progressed(old: _Point, new: _Point, gain: Tensor) -> Tensor:
 
     Gradients that are rounding error themselves go up and down at random; steps promise next to nothing there, ``gain[C]``.
     """
+    rounding = _rounding(old)
+    lower = new.f < old.f - rounding
+    if _is_known_to_be(lower):
+        return lower
     flatter = vector_norm(new.g, dim=1) < 0.9 * vector_norm(old.g, dim=1)
-    return (new.f < old.f - _rounding(old)) | (flatter & (gain > NEXT_TO_NOTHING * _rounding(old)))
+    return lower | (flatter & (gain > NEXT_TO_NOTHING * rounding))
 
 
 def _rounding(point: _Point) -> Tensor:
@@ -342,7 +344,7 @@ def _rounding(point: _Point) -> Tensor:
 def _searched(evaluate: Evaluate, state: State, data: Any) -> _Search:
     """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks."""
     point, active = state.point, state.active
-    slope, none = (state.direction * point.g).sum(1), 0 * state.num_rejected
+    slope, none = -2 * state.gain, 0 * state.num_rejected
     begin = _Search(point, torch.zeros_like(active), active.to(point.f), torch.zeros_like(point.f), none, none)
 
     def going(search: _Search, given: Any) -> Tensor:
@@ -362,7 +364,7 @@ def _searched(evaluate: Evaluate, state: State, data: Any) -> _Search:
         usable, looking = trial.f.isfinite() & trial.g.isfinite().all(1), active & ~moved
         accepted = looking & better & usable
         refused = search.num_rejected if _is_known_to_be(usable) else search.num_rejected + (looking & ~usable).sum()
-        best = trial.where(accepted, best)
+        best = trial if _is_known_to_be(accepted) else trial.where(accepted, best)
         return _Search(best, moved | accepted, step / 2, search.spent + looking, search.count + 1, refused)
 
     found: _Search = while_loop(going, body, begin, (point, state.direction, slope, active, data))

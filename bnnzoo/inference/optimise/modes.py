@@ -145,16 +145,16 @@ def _ends(density: LogDensity, frame: Frame, start: Tensor) -> list[Tensor]:
     It runs in the units of the model, whose modes attract as many starts as those of any search, and then in those of the frame,
     in which it converges where units differ by a factor of a million.
     """
-
-    value, gradient = density.value_and_grad(start, *density.data)
+    evaluate = density.value_and_grad.repeated(compiles=False)
+    value, gradient = evaluate(start, *density.data)
     usable = value.isfinite() & gradient.isfinite().all(1)
     if not bool(usable.all()):  # the others start where they need not move, so that the graph is the same
         start = torch.where(usable[:, None], start, frame.loc)
-        value, gradient = density.value_and_grad(start, *density.data)
+        value, gradient = evaluate(start, *density.data)
     limits = Limits(MAX_EVALUATIONS, 0.0, LEAST_GAIN, MAX_EVALUATIONS)
-    near = climbed(density, density.value_and_grad, SearchPoints(start, value, gradient), limits).end
+    near = climbed(density, evaluate, SearchPoints(start, value, gradient), limits).end
     again = SearchPoints(_whitened(frame.root, near.z - frame.loc), near.value, near.gradient @ frame.root)
-    found = climbed(density, density.value_and_grad, again, limits, Units(frame.loc, frame.root)).end
+    found = climbed(density, evaluate, again, limits, Units(frame.loc, frame.root)).end
     order = found.value.argsort(descending=True, stable=True)
     return [frame.loc + frame.root @ found.z[i] for i in order.tolist() if bool(usable[i])]
 

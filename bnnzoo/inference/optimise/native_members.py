@@ -67,7 +67,12 @@ class NativeMembers:
         self.max_steps = _max_steps(run, shapes_of(first, same_rows))
         self._feed = Feed(first, same_rows, self.max_steps)
         self._table = TRIAL_STEP_FACTOR * run.table[:1].repeat(self.max_steps, 1)
-        plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
+        plans = []
+        for member in range(self.num_members):
+            inputs = inputs_of_member(Inputs((), run.constants, (), first.batch), member)
+            rows = [each.detach() for each in tensors_of(inputs.batch)] if same_rows else []
+            given = self._feed.of_member(member)
+            plans.append(TrainingPlan(self._table, given, list(inputs.constants), rows, inner.constants))
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
         key = (run.optimiser, layout, inner.words)
@@ -147,11 +152,6 @@ class NativeMembers:
 
     def _copy(self) -> list[Tensor]:
         return [each.clone() for each in self._changing]
-
-    def _plan(self, inner: Inner, first: Given, same_rows: bool, member: int) -> TrainingPlan:
-        inputs = inputs_of_member(Inputs((), self._run.constants, (), first.batch), member)
-        rows = [each.detach() for each in tensors_of(inputs.batch)] if same_rows else []
-        return TrainingPlan(self._table, self._feed.of_member(member), list(inputs.constants), rows, inner.constants)
 
 
 def _example(run: Run, max_steps: int) -> Member:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -88,11 +89,11 @@ class MemberObjective:
 
     def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the same, one member after another."""
-        pairs = [self._of_member(row, inputs_of_member(inputs, member)) for member, row in enumerate(params)]
+        pairs = [
+            eager_value_and_grad(partial(self.alone, inputs=inputs_of_member(inputs, member)), row)
+            for member, row in enumerate(params)
+        ]
         return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
-
-    def _of_member(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        return eager_value_and_grad(lambda leaf: self.alone(leaf, inputs), params)
 
     def alone(self, params: Tensor, inputs: Inputs) -> Tensor:
         """Return the value ``[]`` of one member at ``params[Q]``, by Python loops."""

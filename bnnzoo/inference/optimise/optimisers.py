@@ -92,7 +92,10 @@ class Adam:
         mean, square = state
         rate, mean_correction, square_correction = scalars
         if self.clip is not None:
-            gradient = _clipped(gradient, square, square_correction, self.clip)
+            # shorten what is longer than the usual length by this factor; the first one stays as it is
+            usual = (square.sum(1, keepdim=True) * square_correction).sqrt()
+            length, most = gradient.norm(dim=1, keepdim=True), self.clip * usual
+            gradient = torch.where((usual > 0) & (length > most), gradient * (most / length), gradient)
         mean = self.momentum * mean + (1 - self.momentum) * gradient
         square = self.second_momentum * square + (1 - self.second_momentum) * gradient**2
         move = rate * mean * mean_correction / ((square * square_correction).sqrt() + self.epsilon)
@@ -151,10 +154,3 @@ class SGD:
         velocity = self.momentum * velocity + gradient
         direction = gradient + self.momentum * velocity if self.nesterov else velocity
         return rate * direction, (velocity,)
-
-
-def _clipped(gradient: Tensor, square: Tensor, correction: Tensor, clip: float) -> Tensor:
-    """Shorten each row of ``gradient[C, Q]`` longer than ``clip`` times the usual length; the first one stays as it is."""
-    usual = (square.sum(1, keepdim=True) * correction).sqrt()
-    length = gradient.norm(dim=1, keepdim=True)
-    return torch.where((usual > 0) & (length > clip * usual), gradient * (clip * usual / length), gradient)

@@ -144,7 +144,9 @@ class _Observed:
             return None
         step, change = theta - self._last[0], self._last[1] - gradient
         self._last = (theta, gradient)
-        learnt = moved & _is_curved(step, change)
+        product, square = (step * change).sum(1), change.square().sum(1)
+        curved = (product > LEAST_CURVATURE * square) & (square > 0) & product.isfinite() & square.isfinite()
+        learnt = moved & curved  # where the gradient changed along the step as it does below a mode
         self._remember(step, change, learnt)
         normals = normals_at(theta, gradient, self._variances, self._steps, self._changes)
         bound = self._bound(normals, moved)
@@ -184,12 +186,6 @@ class _Observed:
         self.num_values += value.numel()
         bound[known] = (value - here.log_density(noise)).mean(1).nan_to_num(-math.inf, posinf=-math.inf)
         return bound
-
-
-def _is_curved(step: Tensor, change: Tensor) -> Tensor:
-    """Tell on which paths ``[C]`` the gradient changed along the step as it does below a mode."""
-    product, square = (step * change).sum(1), change.square().sum(1)
-    return (product > LEAST_CURVATURE * square) & (square > 0) & product.isfinite() & square.isfinite()
 
 
 def _next_variances(variances: Tensor, step: Tensor, change: Tensor) -> Tensor:

@@ -246,6 +246,7 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
     bound, weights = method.bound(density, family), method.kl_weights(density.num_data)
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
     average = IterateAverage(method.window, method.steps)
+    stops = None if method.tolerance is None else PlateauStopping(method.tolerance, method.window, method.steps)
     of_all_searches = replace(method, num_steps=method.default_steps, kl_annealing=0.0)
     found = train(
         _objective(bound, family, method.entropy_weight, method.num_particles, (of_all_searches, family)),
@@ -260,16 +261,10 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
         scalars=None if weights is None else weights[:, None],
         constants=() if restarts.frame is None else tuple(restarts.frame),
         noise=Noise(shape, restarts.start, context.seed, bound.num_extra, restarts.members),
-        observe=all_of(average, _stopping(method)),
+        observe=all_of(average, stops),
         name="elbo",
     )
     return Found(average.mean, found.trace, found.complete)
-
-
-def _stopping(method: BoundSettings) -> PlateauStopping | None:
-    if method.tolerance is None:
-        return None
-    return PlateauStopping(method.tolerance, method.window, method.steps)
 
 
 def _objective(

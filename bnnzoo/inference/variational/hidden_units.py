@@ -126,7 +126,9 @@ def _of_dropout(call: Call, calls: list[Call], density: LogDensity) -> Place:
     after = targets_of(call, calls)
     sites = [_site(each, "weight", density) for each in after]
     if after and all(sites):
-        axis = _axis(call.output, after[0])
+        # features, or channels that a later layer flattens
+        is_last = isinstance(after[0].layer, nn.Linear) and after[0].input.ndim == call.output.ndim != 2
+        axis = -1 if is_last else 1
         count = call.output.shape[axis]
         pairs = zip(after, sites, strict=True)
         entries = tuple((site.span, _input_units(each.layer, site, count)) for each, site in pairs if site)
@@ -148,17 +150,11 @@ def _before_layers(network: Network, calls: list[Call], density: LogDensity) -> 
     for before, call in pairwise(weighted):
         site = _site(call, "weight", density)
         if firsts[call.path] is call and site:
-            count = _num_inputs(before, call)
+            axis = -1 if isinstance(call.layer, nn.Linear) else 1
+            count, channels = call.input.shape[axis], before.output.shape[1]
+            if axis == -1 and not isinstance(before.layer, nn.Linear) and count % channels == 0:
+                count = channels  # of a convolution whose output is flattened
             yield Place(call.name, None, count, ((site.span, _input_units(call.layer, site, count)),), call, 1)
-
-
-def _num_inputs(before: Call, call: Call) -> int:
-    """Return the number of units at a layer's input; where it flattens the output of a convolution, that of channels."""
-    if not isinstance(call.layer, nn.Linear):
-        return call.input.shape[1]
-    features, channels = call.input.shape[-1], before.output.shape[1]
-    flattens = not isinstance(before.layer, nn.Linear) and features % channels == 0
-    return channels if flattens else features
 
 
 def _site(call: Call, kind: str, density: LogDensity) -> Site | None:
@@ -171,13 +167,6 @@ def _site(call: Call, kind: str, density: LogDensity) -> Site | None:
             f"the whole line."
         )
     return site
-
-
-def _axis(output: Tensor, after: Call) -> int:
-    """Return the axis of the units in a dropout layer's output: features, or channels that a later layer flattens."""
-    if output.ndim == 2:
-        return 1
-    return -1 if isinstance(after.layer, nn.Linear) and after.input.ndim == output.ndim else 1
 
 
 def _input_units(layer: nn.Module, site: Site, count: int) -> Tensor:

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -66,24 +67,21 @@ def calls_of(density: LogDensity) -> list[Call]:
     """Run the model once and return the calls of its networks' layers in their order."""
     calls: list[Call] = []
     counts: Counter[tuple[int, str]] = Counter()
-    with ExitStack() as stack, torch.no_grad():
-        for network in density.networks:
-            for path, layer in network.module.named_modules():
-                if next(layer.children(), None) is None:
-                    stack.callback(layer.register_forward_hook(_recorder(calls, counts, network, path)).remove)
-        theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-        density.nodes(theta, *density.data)
-    return calls
 
-
-def _recorder(calls: list[Call], counts: Counter[tuple[int, str]], network: Network, path: str) -> Any:
-    def hook(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def note(network: Network, path: str, layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             key = id(network), path
             calls.append(Call(network, path, layer, counts[key], args[0], output))  # kept alive: addresses stay unique
             counts[key] += 1
 
-    return hook
+    with ExitStack() as stack, torch.no_grad():
+        for network in density.networks:
+            for path, layer in network.module.named_modules():
+                if next(layer.children(), None) is None:
+                    stack.callback(layer.register_forward_hook(partial(note, network, path)).remove)
+        theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+        density.nodes(theta, *density.data)
+    return calls
 
 
 def targets_of(call: Call, calls: list[Call]) -> list[Call]:
@@ -95,7 +93,9 @@ def targets_of(call: Call, calls: list[Call]) -> list[Call]:
     fed = [each for each in later if _same(each.input, call.output) and not _same(each.output, call.output)]
     found: list[Call] = []
     for each in fed:
-        beyond = [each] if is_weighted(each.layer) else targets_of(each, calls) if _keeps_scale(each.layer) else []
+        beyond = (
+            [each] if is_weighted(each.layer) else targets_of(each, calls) if isinstance(each.layer, SCALING) else []
+        )
         if not beyond:
             return []
         found += beyond
@@ -108,10 +108,6 @@ def source_of(call: Call, calls: list[Call]) -> Call | None:
         if _same(each.output, call.input) and not _same(each.input, each.output):
             return each if is_weighted(each.layer) else None
     return None
-
-
-def _keeps_scale(layer: nn.Module) -> bool:
-    return isinstance(layer, SCALING)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

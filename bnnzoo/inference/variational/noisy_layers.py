@@ -137,7 +137,12 @@ def _calls(density: LogDensity, batch: Data) -> list[tuple[Network, str, Tensor,
     calls: list[tuple[Network, str, Tensor, Tensor]] = []
     with ExitStack() as stack, torch.no_grad():
         for network in density.networks:
-            for path in _untied_layers(network.layers):
+            uses = Counter(id(each) for _, each in network.layers.named_parameters(remove_duplicate=False))
+            for path, own in network.layers.named_modules():
+                if not isinstance(own, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+                    continue
+                if any(uses[id(each)] > 1 for each in own.parameters(recurse=False)):
+                    continue
                 layer = network.module.get_submodule(path)
 
                 def hook(
@@ -150,14 +155,6 @@ def _calls(density: LogDensity, batch: Data) -> list[tuple[Network, str, Tensor,
         density.nodes(theta, *batch)
     counts = Counter((id(network), path) for network, path, *_ in calls)
     return [call for call in calls if counts[id(call[0]), call[1]] == 1]
-
-
-def _untied_layers(module: nn.Module) -> Iterator[str]:
-    uses = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
-    for path, layer in module.named_modules():
-        is_known = isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
-        if is_known and all(uses[id(parameter)] == 1 for parameter in layer.parameters(recurse=False)):
-            yield path
 
 
 def _forward(layer: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

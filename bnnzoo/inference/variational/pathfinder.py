@@ -201,7 +201,11 @@ class Pathfinder(Declared):
             method=type(self).__name__,
             seed=context.seed,
         )
-        proposal = _proposal(kept, density, info)
+        components = tuple(
+            Gaussian(density, info, loc, LowRankPrecision(scale, vectors, -values / (1 + values)))
+            for loc, scale, vectors, values in zip(*(each.to(density.dtype) for each in kept), strict=True)
+        )
+        proposal = components[0] if len(components) == 1 else Mixture(density, info, components)
         if not (not density.networks if self.resample is None else self.resample):
             return proposal
         weighted = _weighted(self, proposal, context.seed)
@@ -256,14 +260,6 @@ def _say_failed(failed: Tensor, where: str, found: Paths) -> None:
 def _variances(normals: Normals) -> Tensor:
     """Return the variances ``[C, P]``."""
     return normals.scale.square() * (1 + (normals.vectors.square() @ normals.values[..., None])[..., 0])
-
-
-def _proposal(normals: Normals, density: LogDensity, info: FitInfo) -> Gaussian | Mixture:
-    components = tuple(
-        Gaussian(density, info, loc, LowRankPrecision(scale, vectors, -values / (1 + values)))
-        for loc, scale, vectors, values in zip(*(each.to(density.dtype) for each in normals), strict=True)
-    )
-    return components[0] if len(components) == 1 else Mixture(density, info, components)
 
 
 def _weighted(method: Pathfinder, proposal: Gaussian | Mixture, seed: int) -> _Weighted:
