@@ -86,9 +86,9 @@ class Laplace(DenseSettings):
             If the matrix does not fit into memory or is not positive definite.
         """
         if self.integrate and self.curvature is None and self.map.init is None:
-            found = over_scales(self, self.damping, density, context)
-            if found is not None:
-                return found
+            by_scales = over_scales(self, self.damping, density, context)
+            if by_scales is not None:
+                return by_scales
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
         modes = find_modes(self, density, context, refines=self.curvature is None)
         curvature = choose_curvature(self.curvature, density, modes[0].theta, is_exact=True)
