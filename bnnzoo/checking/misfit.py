@@ -111,7 +111,15 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
 def _along(name: str, values: Array, scores: Scores) -> Iterator[Question]:
     if np.ptp(values) == 0:
         return
-    basis = _polynomials(values)
+    # orthonormal polynomials [3, N] of the variable's normal scores, fewer where it has few values
+    normal = normal_ranks(values)
+    degree = min(DEGREE, len(np.unique(values)) - 1)
+    # an orthonormal basis, in order, of what columns [N, K] add to a constant, without those that add nothing
+    q, r = np.linalg.qr(np.stack([normal**k for k in range(degree + 1)], 1))
+    signed = q * np.sign(np.where(np.diag(r) == 0, 1.0, np.diag(r)))
+    adds = np.abs(np.diag(r)) > 1e-8 * np.abs(np.diag(r)).max()
+    adds[0] = False
+    basis = signed[:, adds].T if adds.any() else signed[:, 1:2].T
     yield _of_contrast("curve", (name,), scores.location, basis)
     if not scores.is_binary:
         yield _of_contrast("spread", (name,), scores.spread, basis[:DEGREE_OF_SPREAD])
@@ -162,18 +170,6 @@ def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: 
     correlations = np.array([each.mean() for each in pairs])
     size = correlations[np.abs(correlations).argmax()]
     return Question(kind, variables, float(p_values.mean()), float(size))
-
-
-def _polynomials(values: Array) -> Array:
-    """Return orthonormal polynomials ``[3, N]`` of a variable's normal scores, fewer where it has few values."""
-    scores = normal_ranks(values)
-    degree = min(DEGREE, len(np.unique(values)) - 1)
-    # an orthonormal basis, in order, of what columns [N, K] add to a constant, without those that add nothing
-    q, r = np.linalg.qr(np.stack([scores**k for k in range(degree + 1)], 1))
-    signed = q * np.sign(np.where(np.diag(r) == 0, 1.0, np.diag(r)))
-    adds = np.abs(np.diag(r)) > 1e-8 * np.abs(np.diag(r)).max()
-    adds[0] = False
-    return signed[:, adds].T if adds.any() else signed[:, 1:2].T
 
 
 def _product(first: Array, second: Array) -> Array:

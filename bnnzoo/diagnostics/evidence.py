@@ -182,7 +182,9 @@ def _of_replicates(own: _Replicates, reference: str, base: _Replicates) -> str:
     """Say of which quantity replicates differ from the observations most, if those of the reference do not."""
     found = []
     for name, quantity in QUANTITIES.items():
-        p, expected = (_p_value(quantity(each.draws), quantity(each.y)) for each in (own, base))
+        pairs = [(quantity(each.draws), quantity(each.y)) for each in (own, base)]
+        # the probability that replicates are above the observed value, where ties count as halves
+        p, expected = (float((drawn > y).mean() + 0.5 * (drawn == y).mean()) for drawn, y in pairs)
         is_extreme, is_usual = min(p, 1 - p) < EXTREME, min(expected, 1 - expected) > USUAL
         if is_extreme and is_usual and abs(p - expected) > APART:
             found.append((abs(p - expected), name, p, expected))
@@ -193,11 +195,6 @@ def _of_replicates(own: _Replicates, reference: str, base: _Replicates) -> str:
         f"The {name} of its replicates is above that of the observations in {100 * p:.3g}% of draws, under {reference} in "
         f"{100 * expected:.0f}%."
     )
-
-
-def _p_value(replicated: Array, observed: Array) -> float:
-    """Return the probability that replicates are above the observed value, where ties count as halves."""
-    return float((replicated > observed).mean() + 0.5 * (replicated == observed).mean())
 
 
 def of_weights(tree: xr.DataTree) -> str:

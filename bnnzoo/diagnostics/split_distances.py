@@ -59,7 +59,13 @@ def split_distances(pool: Array, splits: Sequence[Split], scale: Array) -> Dista
     wasserstein = _wasserstein(pool, splits)
     if not scale.size:
         return class_distances(pool, splits) | {"wasserstein": 0.5 * wasserstein.sum(-1)}
-    found = [_real_distances(pool[a], pool[b], apart, scale) for (a, b), apart in zip(splits, wasserstein, strict=True)]
+    found = []
+    for (a, b), apart in zip(splits, wasserstein, strict=True):
+        one, other = pool[a], pool[b]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = np.abs(one.mean(0) - other.mean(0)) / scale
+            log_sds = np.abs(np.log(one.std(0) / other.std(0)))
+            found.append({"mean_difference": means, "log_sd_ratio": log_sds, "wasserstein": apart / scale})
     return {name: np.stack([each[name] for each in found]) for name in found[0]}
 
 
@@ -82,15 +88,6 @@ def _between_averages(shares: Array, rows: Array) -> Distances:
         "total_variation": 0.5 * np.abs(one - other).sum(-1),
         "disagreement": (one.argmax(-1) != other.argmax(-1)).astype(float),
     }
-
-
-def _real_distances(one: Array, other: Array, wasserstein: Array, scale: Array) -> Distances:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "mean_difference": np.abs(one.mean(0) - other.mean(0)) / scale,
-            "log_sd_ratio": np.abs(np.log(one.std(0) / other.std(0))),
-            "wasserstein": wasserstein / scale,
-        }
 
 
 def _wasserstein(pool: Array, splits: Sequence[Split]) -> Array:

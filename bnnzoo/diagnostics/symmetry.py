@@ -166,14 +166,12 @@ def weight_rhat(tree: xr.DataTree) -> xr.Dataset:
         )
     forms = {"raw": raw, "canonical": canonical_weights(tree), "matched": match_weights(tree)}
     sites = np.repeat([str(n) for n in raw], [raw[n].size // (raw.sizes["chain"] * raw.sizes["draw"]) for n in raw])
-    found = {name: ("weight", _rhat_of_all(group)) for name, group in forms.items()}
+    found = {}
+    for form, group in forms.items():
+        flat = [group[name].to_numpy().reshape(*group[name].shape[:2], -1) for name in group]
+        values = xr.DataArray(np.concatenate(flat, axis=-1), dims=(*SAMPLE_DIMS, "weight"))
+        found[form] = "weight", np.asarray(rhat(values))
     return xr.Dataset(found, {"site": ("weight", sites)})
-
-
-def _rhat_of_all(group: xr.Dataset) -> Array:
-    flat = [group[name].to_numpy().reshape(*group[name].shape[:2], -1) for name in group]
-    values = xr.DataArray(np.concatenate(flat, axis=-1), dims=(*SAMPLE_DIMS, "weight"))
-    return np.asarray(rhat(values))
 
 
 def _normalise(layer: Hidden, weights: Weights) -> None:

@@ -92,7 +92,10 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
         )
     if isinstance(prior, ByParameter):
         prior.refuse_unmatched_patterns(parameters)
-    network = _record(name, net, tuple(parameters))
+    key = id(net), name, tuple(parameters)
+    network = _RECORDS.get(key)
+    if network is None:
+        network = _RECORDS[key] = Network(name, net, {param: f"{name}.{param}" for param in parameters})
     values = {
         param: _sample(
             network, param, parameter, prior, _fan_in(net.get_submodule(param.rpartition(".")[0]), parameter)
@@ -100,14 +103,6 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
         for param, parameter in parameters.items()
     }
     return _callable(net, values)
-
-
-def _record(name: str, net: nn.Module, parameters: tuple[str, ...]) -> Network:
-    key = id(net), name, parameters
-    found = _RECORDS.get(key)
-    if found is None:
-        found = _RECORDS[key] = Network(name, net, {param: f"{name}.{param}" for param in parameters})
-    return found
 
 
 def _sample(network: Network, param: str, parameter: nn.Parameter, prior: Prior, fan_in: int) -> Tensor:

@@ -121,6 +121,9 @@ def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
     stats = _sample_stats(draws)
+    jacobians: Arrays = {}
+    if "log_q" in stats:
+        jacobians = _evaluated(draws, lambda theta: {"log_jacobian": log_jacobian(density, theta)}, ())
     of_sites = datatree.by_draw(latent or _weight_norms(draws), labels)
     return {
         "posterior": of_sites.merge(discrete.pop("discrete")) if discrete else of_sites,
@@ -128,7 +131,7 @@ def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels
         "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
         "auxiliary": datatree.by_draw(hidden, labels),
         "log_prior": datatree.by_draw(_log_priors(draws)),
-        "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
+        "sample_stats": datatree.by_draw(stats | jacobians),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
     }
 
@@ -218,11 +221,6 @@ def _log_priors(draws: PosteriorDraws) -> Arrays:
         return {}
     found = _evaluated(draws, lambda theta, *_: prior_terms(density, theta), density.data)
     return {f"{name}_factor" if name in DIMENSIONS else name: values for name, values in found.items()}
-
-
-def _log_jacobians(draws: PosteriorDraws) -> Arrays:
-    density = draws.posterior.density
-    return _evaluated(draws, lambda theta: {"log_jacobian": log_jacobian(density, theta)}, ())
 
 
 def _sample_stats(draws: PosteriorDraws) -> Arrays:

@@ -137,7 +137,13 @@ def _observed(data: Labelled) -> xr.DataArray:
     is_new = {"predictions", "observed_data"} <= {*data.children}  # what was observed in training is of other rows
     for group in ("predictions_observed_data", *(() if is_new else ("observed_data",))):
         if group in data.children:
-            return _only_variable(data[group].to_dataset(), group)
+            found = data[group].to_dataset()
+            if len(found.data_vars) != 1:
+                raise ValueError(
+                    f"Group {group!r} has variables {_listed(found.data_vars)} instead of one: choose one of them, as in "
+                    f"y=tree[{group!r}]['...']."
+                )
+            return next(iter(found.data_vars.values()))
     raise ValueError(
         f"The tree has no observations{' of the rows it predicts' if is_new else ''} (groups: "
         f"{_listed(data.children)}): make it with bnnzoo.predict(posterior, x, y), observations included, or pass "
@@ -265,15 +271,6 @@ def _wanted(names: Sequence[str]) -> str:
 def _how_to_make(name: str) -> str:
     dims = DIMS.get(name, ROW_DIMS)
     return f"for a tree made by other means, write tree['conditional'] = xr.DataTree(xr.Dataset({{{name!r}: ({dims}, {name})}}))"
-
-
-def _only_variable(group: xr.Dataset, name: str) -> xr.DataArray:
-    if len(group.data_vars) != 1:
-        raise ValueError(
-            f"Group {name!r} has variables {_listed(group.data_vars)} instead of one: choose one of them, as in "
-            f"y=tree[{name!r}]['...']."
-        )
-    return next(iter(group.data_vars.values()))
 
 
 def _how_to_add(dim: str) -> str:

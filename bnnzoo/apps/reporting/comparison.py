@@ -164,7 +164,14 @@ def compare(
     fitted = []
     for method_name, method in methods.items():
         announce(method_name)
-        fitted.append(_fit_one(method_name, method, model, table, scores, seed, progress))
+        posterior = _posterior(method, model, table, seed, progress)
+        train = torch.from_numpy(table.x_train), torch.from_numpy(table.y_train)
+        in_units = restore_units(posterior_predictive(posterior, *train, num_draws=_num_draws(posterior)), table)
+        in_sample, out_of_sample = _labelled(in_units, table), _held_out(posterior, table)
+        of_method = {score.label: score.function(out_of_sample) for score in scores}
+        worst_rhat, min_ess = diagnostics(out_of_sample, in_sample)
+        effects = effects_of(posterior, table)
+        fitted.append(Fitted(method_name, in_sample, out_of_sample, of_method, worst_rhat, min_ess, effects))
     simple = baselines(table, scores, LIKELIHOODS[name].support)
     repeats = [Repeat.of(seed, table, [*fitted, *simple])]
     for number, other in enumerate(others, 1):
@@ -194,18 +201,6 @@ def _scores_of(
         tree = _held_out(posterior, table)
         found[name] = {score.label: score.function(tree) for score in scores}
     return found | {one.name: one.scores for one in baselines(table, scores, LIKELIHOODS[likelihood].support)}
-
-
-def _fit_one(
-    name: str, method: Method, model: Model, table: Table, scores: tuple[Score, ...], seed: int, progress: bool
-) -> Fitted:
-    posterior = _posterior(method, model, table, seed, progress)
-    train = torch.from_numpy(table.x_train), torch.from_numpy(table.y_train)
-    fitted = posterior_predictive(posterior, *train, num_draws=_num_draws(posterior))
-    in_sample, out_of_sample = _labelled(restore_units(fitted, table), table), _held_out(posterior, table)
-    found = {score.label: score.function(out_of_sample) for score in scores}
-    worst_rhat, min_ess = diagnostics(out_of_sample, in_sample)
-    return Fitted(name, in_sample, out_of_sample, found, worst_rhat, min_ess, effects_of(posterior, table))
 
 
 def _posterior(method: Method, model: Model, table: Table, seed: int, progress: bool) -> Posterior:
