@@ -107,7 +107,15 @@ def evidence(tree: xr.DataTree, reference: str, base: Observations) -> tuple[str
     comparison, arXiv:2008.10296.
     """
     own = Observations(tree)
-    found = [_of_leave_one_out(own.left_out, reference, base.left_out)]
+    found = []
+    if own.left_out is not None and base.left_out is not None and own.left_out.shape == base.left_out.shape:
+        gaps = own.left_out - base.left_out
+        gap, error = float(gaps.sum()), float(gaps.std(ddof=1) * np.sqrt(gaps.size))
+        if abs(gap) >= MIN_ELPD and abs(gap) >= ERRORS * error:
+            found.append(
+                f"Its leave-one-out log density is {'higher' if gap > 0 else 'lower'} than under {reference} by {abs(gap):.1f} "
+                f"(standard error {error:.1f}, {gaps.size} observations)."
+            )
     for compare, mine, theirs in (
         (_of_coverage, own.new, base.new),
         (_of_replicates, own.fitted, base.fitted),
@@ -115,19 +123,6 @@ def evidence(tree: xr.DataTree, reference: str, base: Observations) -> tuple[str
         if mine is not None and theirs is not None and np.array_equal(mine.y, theirs.y):
             found.append(compare(mine, reference, theirs))
     return tuple(sentence for sentence in found if sentence)
-
-
-def _of_leave_one_out(own: Array | None, reference: str, other: Array | None) -> str:
-    if own is None or other is None or own.shape != other.shape:
-        return ""
-    gaps = own - other
-    gap, error = float(gaps.sum()), float(gaps.std(ddof=1) * np.sqrt(gaps.size))
-    if abs(gap) < MIN_ELPD or abs(gap) < ERRORS * error:
-        return ""
-    return (
-        f"Its leave-one-out log density is {'higher' if gap > 0 else 'lower'} than under {reference} by {abs(gap):.1f} "
-        f"(standard error {error:.1f}, {gaps.size} observations)."
-    )
 
 
 def _replicates(tree: xr.DataTree, groups: tuple[tuple[str, str], ...]) -> _Replicates | None:

@@ -189,17 +189,16 @@ def _key(layer: Hidden, weights: Weights) -> Array:
 def _match(layers: list[Hidden], one: Weights, target: Weights) -> None:
     """Match the units of one draw, in place, layer by layer until none moves."""
     for _ in range(MAX_SWEEPS if len(layers) > 1 else 1):
-        if not sum(_match_layer(layer, one, target) for layer in layers):
+        has_moved = False
+        for layer in layers:
+            likeness = sum(part(target)[0] @ part(one)[0].T for part in (layer.incoming, layer.outgoing))
+            order: NDArray[np.integer]
+            order = linear_sum_assignment(np.abs(likeness) if layer.flips else likeness, maximize=True)[1]
+            layer.permuted(one, order[None])
+            has_moved |= bool((order != np.arange(len(order))).any())
+            if layer.flips:
+                signs = np.where(likeness[np.arange(len(order)), order] < 0, -1.0, 1.0)
+                layer.scaled(one, signs[None])
+                has_moved |= bool((signs < 0).any())
+        if not has_moved:
             return
-
-
-def _match_layer(layer: Hidden, one: Weights, target: Weights) -> bool:
-    """Match the units of one layer, and tell whether any has moved."""
-    likeness = sum(part(target)[0] @ part(one)[0].T for part in (layer.incoming, layer.outgoing))
-    order: NDArray[np.integer] = linear_sum_assignment(np.abs(likeness) if layer.flips else likeness, maximize=True)[1]
-    layer.permuted(one, order[None])
-    signs = np.ones(len(order))
-    if layer.flips:
-        signs = np.where(likeness[np.arange(len(order)), order] < 0, -1.0, 1.0)
-        layer.scaled(one, signs[None])
-    return bool((order != np.arange(len(order))).any() or (signs < 0).any())

@@ -167,18 +167,15 @@ def _refuse_layer(where: str, layer: nn.Module) -> None:
             "called, so that the density would be that of others than were sampled. Leave max_norm out: the prior bounds them."
         )
     refuse_coupled_rows(where, layer, layer.training)
-    if layer.training and _dropout_rate(layer) > 0:
+    rate = 0.0
+    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
+        rate = layer.p
+    elif isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
+        rate = float(layer.dropout)
+    if layer.training and rate > 0:
         raise ValueError(
             f"{where} is {layer} in training mode: its dropout is noise that is not a site of the model. "
             "Call net.eval(), or remove it."
         )
     if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
         raise ValueError(f"{where} is lazy and has no shape yet: call the network on data once before.")
-
-
-def _dropout_rate(layer: nn.Module) -> float:
-    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
-        return layer.p
-    if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
-        return float(layer.dropout)
-    return 0.0

@@ -225,8 +225,12 @@ def _log_priors(draws: PosteriorDraws) -> Arrays:
 
 def _sample_stats(draws: PosteriorDraws) -> Arrays:
     posterior = draws.posterior
-    stats = {name: _like_draws(posterior, value, draws) for name, value in posterior.info.sample_stats.items()}
-    known = {name: value for name, value in stats.items() if value is not None}
+    known: dict[str, Tensor] = {}
+    for name, value in posterior.info.sample_stats.items():
+        if isinstance(posterior, Draws) and value.shape == posterior.theta.shape[:2]:  # thinned as its draws were
+            known[name] = replace(posterior, theta=value[..., None]).draws(draws.theta.shape[1])[..., 0]
+        elif value.shape == draws.theta.shape[:2]:  # others do not belong to these draws
+            known[name] = value
     if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
     if (
@@ -239,13 +243,6 @@ def _sample_stats(draws: PosteriorDraws) -> Arrays:
         else:
             log_q = _in_parts(lambda part: posterior.log_prob(part), draws.theta)  # type: ignore[arg-type,return-value]  # it is none of None
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
-
-
-def _like_draws(posterior: Posterior, statistic: Tensor, draws: PosteriorDraws) -> Tensor | None:
-    """Thin a statistic ``[C, S]`` as its draws were thinned; None if it does not belong to these draws."""
-    if isinstance(posterior, Draws) and statistic.shape == posterior.theta.shape[:2]:
-        return replace(posterior, theta=statistic[..., None]).draws(draws.theta.shape[1])[..., 0]
-    return statistic if statistic.shape == draws.theta.shape[:2] else None
 
 
 def _log_joint(draws: PosteriorDraws) -> dict[str, Tensor]:

@@ -70,9 +70,11 @@ def moment(data: Labelled, name: str) -> xr.DataArray:
         array = group[_find(group, (name,))]
     needed = (*SAMPLE_DIMS, *(("class_id",) if name == "probs" else ()))
     if missing := [dim for dim in needed if dim not in array.dims]:
+        advice = f"add it, as in array.expand_dims({missing[0]!r}), or rename the dim of draws, as in array.rename(sample='draw')"
+        if missing[0] == "class_id":
+            advice = "rename the dim of classes, as in probs.rename(k='class_id')"
         raise ValueError(
-            f"{name!r} has dims {_listed(array.dims)}, but no {missing[0]!r}, which the {MEANING[name]} must have: "
-            f"{_how_to_add(missing[0])}."
+            f"{name!r} has dims {_listed(array.dims)}, but no {missing[0]!r}, which the {MEANING[name]} must have: {advice}."
         )
     if len(array.dims) == 2:
         raise ValueError(f"{name!r} has dims {_listed(array.dims)}, but no dim of observations, such as 'obs_id'.")
@@ -271,12 +273,6 @@ def _wanted(names: Sequence[str]) -> str:
 def _how_to_make(name: str) -> str:
     dims = DIMS.get(name, ROW_DIMS)
     return f"for a tree made by other means, write tree['conditional'] = xr.DataTree(xr.Dataset({{{name!r}: ({dims}, {name})}}))"
-
-
-def _how_to_add(dim: str) -> str:
-    if dim == "class_id":
-        return "rename the dim of classes, as in probs.rename(k='class_id')"
-    return f"add it, as in array.expand_dims({dim!r}), or rename the dim of draws, as in array.rename(sample='draw')"
 
 
 def _listed(names: Iterable[object]) -> str:

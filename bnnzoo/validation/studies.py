@@ -220,25 +220,22 @@ class _Design:
 
     def rows_of(self, density: LogDensity, fits: ManyFits, size: int, numbers: range) -> Tensor:
         """Return what is kept of the fits to some data sets of a size, ``[n, K]``."""
-        simulated = [self._simulated(density, size, number) for number in numbers]
+        simulated = []  # parameters [P], data drawn given them, and new data at the same inputs
+        for number in numbers:
+            with isolated(seed_of_data(self._seed(size, number)), density.device), torch.no_grad():
+                if size <= density.num_data:
+                    rows = torch.randperm(density.num_data)[:size].sort().values
+                else:
+                    rows = torch.randint(density.num_data, (size,)).sort().values
+                inputs = select(density.data, rows.to(density.device), density.num_data)
+                truth = truth_from_prior(density, self.given, inputs)
+                seen, fresh = (outcomes_drawn(density, truth, inputs, self.places) for _ in range(2))
+                simulated.append((truth, seen, fresh))
         datasets, seeds = [data for _, data, _ in simulated], [self._seed(size, number) for number in numbers]
         warned: list[FitWarning] = []
         pairs = zip(simulated, quietly(lambda: fits(datasets, seeds), warned), strict=True)
         share = len(warned) / len(numbers)
         return torch.stack([self._judged(truth, fresh, posterior, share) for (truth, _, fresh), posterior in pairs])
-
-    def _simulated(self, density: LogDensity, size: int, number: int) -> tuple[Tensor, Data, Data]:
-        """Return the parameters ``[P]``, data drawn given them, and new data at the same inputs."""
-        seed = seed_of_data(self._seed(size, number))
-        with isolated(seed, density.device), torch.no_grad():
-            if size <= density.num_data:
-                rows = torch.randperm(density.num_data)[:size].sort().values
-            else:
-                rows = torch.randint(density.num_data, (size,)).sort().values
-            inputs = select(density.data, rows.to(density.device), density.num_data)
-            truth = truth_from_prior(density, self.given, inputs)
-            seen = outcomes_drawn(density, truth, inputs, self.places)
-            return truth, seen, outcomes_drawn(density, truth, inputs, self.places)
 
     def _seed(self, size: int, number: int) -> int:
         return seed_of_fit(self.seed + 7919 * size, number)

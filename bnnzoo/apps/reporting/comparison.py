@@ -176,31 +176,16 @@ def compare(
     repeats = [Repeat.of(seed, table, [*fitted, *simple])]
     for number, other in enumerate(others, 1):
         announce(f"split {number + 1}")
-        of_split = _scores_of(other, methods, num_hidden, name, prior, seed + number, progress)
+        model, _ = model_for(other, num_hidden, name, prior)
+        of_split: dict[str, Mapping[str, float]] = {}
+        for method_name, method in methods.items():
+            tree = _held_out(_posterior(method, model, other, seed + number, progress), other)
+            of_split[method_name] = {score.label: score.function(tree) for score in scores}
+        of_split |= {one.name: one.scores for one in baselines(other, scores, LIKELIHOODS[name].support)}
         repeats.append(Repeat(seed + number, len(other.y_train), len(other.y_test), of_split))
     kept = tuple(repeats) if len(repeats) > 1 else ()
     found = against_reference(fitted)
     return Comparison(table, source, description, seed, tuple(fitted), scores, simple, name, kept, found)
-
-
-def _scores_of(
-    table: Table,
-    methods: Mapping[str, Method],
-    num_hidden: int,
-    likelihood: str,
-    prior: str,
-    seed: int,
-    progress: bool,
-) -> dict[str, Mapping[str, float]]:
-    """Return the scores of all methods and simple models on another split."""
-    model, _ = model_for(table, num_hidden, likelihood, prior)
-    scores = REGRESSION if table.task == "regression" else CLASSIFICATION
-    found: dict[str, Mapping[str, float]] = {}
-    for name, method in methods.items():
-        posterior = _posterior(method, model, table, seed, progress)
-        tree = _held_out(posterior, table)
-        found[name] = {score.label: score.function(tree) for score in scores}
-    return found | {one.name: one.scores for one in baselines(table, scores, LIKELIHOODS[likelihood].support)}
 
 
 def _posterior(method: Method, model: Model, table: Table, seed: int, progress: bool) -> Posterior:

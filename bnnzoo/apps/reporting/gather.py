@@ -173,7 +173,20 @@ def _classes(found: Trees) -> tuple[str, ...]:
 
 def _observed_alike(found: Trees, classes: tuple[str, ...]) -> tuple[Trees, list[str]]:
     """Return trees that all have the same observations, without missing ones, and what was done in words."""
-    known = {name: _codes(name, tree, classes) for name, tree in found.items() if OBSERVED in tree.children}
+    known: dict[str, np.ndarray] = {}  # as numbers: of classes, their positions
+    for name, tree in found.items():
+        if OBSERVED not in tree.children:
+            continue
+        seen_in = next(iter(tree[OBSERVED].data_vars.values()))
+        if classes:
+            known[name] = _positions(seen_in, tree["conditional"].to_dataset()["class_id"]).astype(float)
+        elif np.issubdtype(seen_in.dtype, np.number) or seen_in.dtype == bool:
+            known[name] = seen_in.to_numpy().astype(float)
+        else:
+            raise ValueError(
+                f"The observations of {name!r} are not numbers but {seen_in.dtype}: add class probabilities, "
+                "conditional/probs."
+            )
     if not known:
         return found, []
     first, y = next(iter(known.items()))
@@ -196,18 +209,6 @@ def _observed_alike(found: Trees, classes: tuple[str, ...]) -> tuple[Trees, list
             groups = {group: g.isel(obs_id=seen) if "obs_id" in g.dims else g for group, g in groups.items()}
         alike[name] = _like(tree, groups)
     return alike, notes
-
-
-def _codes(name: str, tree: xr.DataTree, classes: tuple[str, ...]) -> np.ndarray:
-    """Return observations as numbers: of classes, their positions."""
-    y = next(iter(tree[OBSERVED].data_vars.values()))
-    if not classes:
-        if not np.issubdtype(y.dtype, np.number) and y.dtype != bool:
-            raise ValueError(
-                f"The observations of {name!r} are not numbers but {y.dtype}: add class probabilities, conditional/probs."
-            )
-        return y.to_numpy().astype(float)
-    return _positions(y, tree["conditional"].to_dataset()["class_id"]).astype(float)
 
 
 def _positions(y: xr.DataArray, class_id: xr.DataArray) -> np.ndarray:

@@ -124,7 +124,17 @@ def formula(
             )
         if len(censoring) > 1:
             raise FormulaError(f"{first.text!r} says twice which outcomes are censored: write cens(time, event) alone.")
-    rows = _with_outcome(outcome, rows)
+    seen = outcome.seen(rows)
+    if not seen.any():
+        raise FormulaError(f"No row has an outcome {outcome.texts[0]!r}.")
+    if not seen.all():
+        warnings.warn(
+            f"{int((~seen).sum())} of {len(rows)} rows have no outcome {outcome.texts[0]!r} and are left out of the fit; "
+            f"predict(posterior, frame) predicts them.",
+            ModelWarning,
+            skip_file_prefixes=INSIDE,
+        )
+    rows = rows[seen]
     if not is_asked_for and set(np.unique(outcome.values(rows))) == {0.0, 1.0}:
         warnings.warn(
             f"All outcomes {outcome.texts[0]!r} are 0 or 1, and the likelihood is Gaussian: write likelihood='bernoulli', or "
@@ -143,20 +153,6 @@ def formula(
     made = _add_parameters(program, outcome, likelihood, extra)
     returned = f"return sample_outcome({made}, {predictor}, y{_beside(first)})"
     return write_model(program, texts, outcome, returned, priors or {}, likelihood)
-
-
-def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
-    seen = outcome.seen(frame)
-    if not seen.any():
-        raise FormulaError(f"No row has an outcome {outcome.texts[0]!r}.")
-    if not seen.all():
-        warnings.warn(
-            f"{int((~seen).sum())} of {len(frame)} rows have no outcome {outcome.texts[0]!r} and are left out of the fit; "
-            f"predict(posterior, frame) predicts them.",
-            ModelWarning,
-            skip_file_prefixes=INSIDE,
-        )
-    return frame[seen]
 
 
 def _others(others: Sequence[Parsed], family: NamedLikelihood, first: Parsed) -> dict[str, Parsed]:
@@ -184,8 +180,12 @@ def _add_imputations(program: ModelCode, formulas: Sequence[Parsed], extra: Mapp
         for call in parsed.calls:
             if call.name == "mi" and call.variables:
                 waiting.setdefault(call.variables[0], call)
+    gaps = {
+        name: {call.variables[0] for call in parsed.calls if call.name == "mi" and call.variables}
+        for name, parsed in extra.items()
+    }
     while waiting:
-        ready = [name for name in waiting if not (_gaps_in(extra.get(name)) & waiting.keys())]
+        ready = [name for name in waiting if not gaps.get(name, set()) & waiting.keys()]
         if not ready:
             raise FormulaError(f"The formulas of {' and '.join(waiting)} impute each other from each other.")
         for name in ready:
@@ -201,10 +201,6 @@ def _add_imputations(program: ModelCode, formulas: Sequence[Parsed], extra: Mapp
             sd = Site(f"sigma_{name}", place.variable(f"sigma_{name}"), code, rule, (0.0, spread))
             program.statements.append(sd)
             (program.completed[name],) = program.add(imputed(call, program.frame, place, sd.variable, variable))
-
-
-def _gaps_in(parsed: Parsed | None) -> set[str]:
-    return {call.variables[0] for call in parsed.calls if call.name == "mi"} if parsed else set()
 
 
 def _add_location(program: ModelCode, first: Parsed, outcome: Outcome, likelihood: str | Likelihood) -> str:
