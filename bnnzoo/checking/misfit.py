@@ -78,7 +78,9 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
     if not scores.is_binary:
         yield _of_contrast("dispersion", (), spread, np.full((1, size), size**-0.5))
         yield _of_shape(scores.ranks)
-        yield _of_outliers(scores)
+        count_outside = (np.abs(location) > norm.isf(TAIL)).sum(1)
+        p_values = np.minimum(1.0, 2 * np.minimum(binom.sf(count_outside - 1, size, 2 * TAIL), scores.largest))
+        yield Question("outliers", (), float(p_values.mean()), float(count_outside.mean()))
         for kind, above in zip(("smallest", "largest"), scores.ends, strict=True):
             p_values = 2 * np.minimum(above, 1 - above)
             yield Question(kind, (), float(p_values.mean()), float(1 - 2 * above.mean()))
@@ -153,13 +155,6 @@ def _of_shape(ranks: Array) -> Question:
         float(np.sqrt((mean**2).sum())),
         "skew" if abs(mean[2]) > abs(mean[3]) else "tails",
     )
-
-
-def _of_outliers(scores: Scores) -> Question:
-    size = scores.location.shape[1]
-    count = (np.abs(scores.location) > norm.isf(TAIL)).sum(1)
-    p_values = np.minimum(1.0, 2 * np.minimum(binom.sf(count - 1, size, 2 * TAIL), scores.largest))
-    return Question("outliers", (), float(p_values.mean()), float(count.mean()))
 
 
 def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: int) -> Question:

@@ -344,7 +344,13 @@ def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[s
             f"The models were fitted to different observations ({said}): evidences compare models of the same data."
         )
     known = {name: each for name, each in densities.items() if each.has_data and not each.factors}
-    observed = {name: _observed_values(density) for name, density in known.items()}
+    observed = {}  # all numbers in ascending order, missing ones left out
+    for name, density in known.items():
+        theta = density.init(1, 0)[0]
+        with torch.no_grad():
+            nodes = density.observed_nodes(theta, *density.data)
+        numbers = torch.cat([torch.as_tensor(nodes[each]["value"]).double().flatten() for each in density.observed])
+        observed[name] = np.sort(numbers[numbers.isfinite()].cpu().numpy())
     first = next(iter(observed), "")
     for name, values in observed.items():
         if len(values) != len(observed[first]) or not np.allclose(values, observed[first], rtol=1e-5, atol=1e-6):
@@ -361,15 +367,6 @@ def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[s
         )
     for name, value in prior.items():
         check_argument("model_probabilities", f"prior[{name!r}]", value, Positive)
-
-
-def _observed_values(density: LogDensity) -> np.ndarray[Any, Any]:
-    """Return all observed numbers of a model in ascending order, missing ones left out."""
-    theta = density.init(1, 0)[0]
-    with torch.no_grad():
-        nodes = density.observed_nodes(theta, *density.data)
-    values = torch.cat([torch.as_tensor(nodes[name]["value"]).double().flatten() for name in density.observed])
-    return np.sort(values[values.isfinite()].cpu().numpy())
 
 
 def _in_short(values: np.ndarray[Any, Any]) -> str:

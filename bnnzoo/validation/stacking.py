@@ -122,23 +122,7 @@ def stack(
     75
     """
     check_argument("stack", "num_draws", num_draws, Count)
-    refuse_other_kind(trees, Mapping, "trees", "trees by name")
-    rows: dict[str, NDArray[Any]] = {}
-    for name, tree in trees.items():
-        if not isinstance(tree, xr.DataTree):
-            raise TypeError(
-                f"stack takes trees of predictions, but {name!r} is of type {type(tree).__name__}: pass "
-                f"bnnzoo.predict(posterior, x)."
-            )
-        labels = [np.asarray(group.coords["obs_id"]) for group in tree.children.values() if "obs_id" in group.coords]
-        rows |= {name: labels[0]} if labels else {}
-    first = next(iter(rows), "")
-    for name, others in rows.items():
-        if not np.array_equal(others, rows[first]):
-            raise ValueError(
-                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(others)}, or other labels): "
-                f"predict the same rows with each fit."
-            )
+    _refuse_other_rows(trees)
     shares = {str(name): float(weight) for name, weight in weights.items()}
     if shares.keys() != trees.keys():
         raise ValueError(
@@ -257,3 +241,23 @@ def _picked(dataset: xr.Dataset, count: int) -> xr.Dataset:
     of_draws = [name for name, values in dataset.coords.items() if not {*values.dims}.isdisjoint(SAMPLE_DIMS)]
     picked = dataset.drop_vars(of_draws).isel(chain=chain, draw=draw)
     return picked.expand_dims(chain=[0]).transpose("chain", "draw", ...)
+
+
+def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
+    refuse_other_kind(trees, Mapping, "trees", "trees by name")
+    rows: dict[str, NDArray[Any]] = {}
+    for name, tree in trees.items():
+        if not isinstance(tree, xr.DataTree):
+            raise TypeError(
+                f"stack takes trees of predictions, but {name!r} is of type {type(tree).__name__}: pass "
+                f"bnnzoo.predict(posterior, x)."
+            )
+        labels = [np.asarray(group.coords["obs_id"]) for group in tree.children.values() if "obs_id" in group.coords]
+        rows |= {name: labels[0]} if labels else {}
+    first = next(iter(rows), "")
+    for name, others in rows.items():
+        if not np.array_equal(others, rows[first]):
+            raise ValueError(
+                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(others)}, or other labels): "
+                f"predict the same rows with each fit."
+            )

@@ -164,7 +164,8 @@ def study(
     }
     found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
     design = _Design(given, places_of_outcomes(density), tuple(levels), seed)
-    names = _scalar_names(density)
+    judged = [site for site in density.sites if not site.is_weight]
+    names = [f"{site.name}{list(i) if i else ''}" for site in judged for i in np.ndindex(tuple(site.shape))]
     if not names:
         raise ValueError(
             "study judges latent sites that are no network weights, and this model has none: compare methods of networks by "
@@ -265,15 +266,6 @@ def _rows_of_part(part: tuple[_Design, Method, int, int, range], density: LogDen
     """Return what is kept of the fits of a task of an executor."""
     design, method, num_repeats, size, numbers = part
     return design.rows_of(density, fits_like(density, method, num_repeats), size, numbers)
-
-
-def _scalar_names(density: LogDensity) -> list[str]:
-    """Return the names of the scalars that are judged."""
-    found = []
-    for site in density.sites:
-        if not site.is_weight:
-            found += [f"{site.name}{list(index) if index else ''}" for index in np.ndindex(tuple(site.shape))]
-    return found
 
 
 def _refuse_uncut(density: LogDensity, sizes: Sequence[int] | None) -> None:

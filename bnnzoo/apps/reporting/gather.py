@@ -68,7 +68,12 @@ def gather(
     scores = CLASSIFICATION if classes else REGRESSION
     trained = {name: training_of(train.get(name, trees[name]), sites[name]) for name in found}
     if classes:
-        trained = {name: _in_positions(tree, found[name]) for name, tree in trained.items()}
+        for name, tree in trained.items():  # whose labels become positions of classes
+            groups = {str(group): each.to_dataset() for group, each in tree.children.items()}
+            for group in {"observed_data", "posterior_predictive"} & {*groups}:
+                class_id = found[name]["conditional"].to_dataset()["class_id"]
+                groups[group] = groups[group].map(lambda y, class_id=class_id: y.copy(data=_positions(y, class_id)))
+            trained[name] = _like(tree, groups)
     fitted = [
         Fitted(name, trained[name], tree, _scores(scores, tree), *diagnostics(tree, trees[name]))
         for name, tree in found.items()
@@ -220,15 +225,6 @@ def _positions(y: xr.DataArray, class_id: xr.DataArray) -> np.ndarray:
         np.empty((flat.size, class_id.size)), dims=("obs_id", "class_id"), coords={"class_id": class_id}
     )
     return class_indices(flat, columns).to_numpy().reshape(y.shape)
-
-
-def _in_positions(train: xr.DataTree, test: xr.DataTree) -> xr.DataTree:
-    """Return a tree of the training data whose labels are positions of classes."""
-    groups = {str(name): group.to_dataset() for name, group in train.children.items()}
-    for group in {"observed_data", "posterior_predictive"} & {*groups}:
-        class_id = test["conditional"].to_dataset()["class_id"]
-        groups[group] = groups[group].map(lambda y, class_id=class_id: y.copy(data=_positions(y, class_id)))
-    return _like(train, groups)
 
 
 def _like(tree: xr.DataTree, groups: dict[str, xr.Dataset]) -> xr.DataTree:

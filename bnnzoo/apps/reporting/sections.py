@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyro
@@ -118,11 +119,12 @@ def window_sections(windows: Mapping[str, xr.Dataset]) -> tuple[Section, ...]:
     ----------
     windows : mapping of str to Dataset
     """
-    return tuple(_section(f"Monitoring: {name}" if name else "Monitoring", found) for name, found in windows.items())
-
-
-def _section(title: str, found: xr.Dataset) -> Section:
-    return Section(title, (Sentences((_verdict(found),)), drawn(title, WINDOWS, lambda: _figure(found)), _grid(found)))
+    sections = []
+    for name, found in windows.items():
+        title = f"Monitoring: {name}" if name else "Monitoring"
+        figure = drawn(title, WINDOWS, partial(_figure, found))
+        sections.append(Section(title, (Sentences((_verdict(found),)), figure, _grid(found))))
+    return tuple(sections)
 
 
 def _verdict(found: xr.Dataset) -> str:
