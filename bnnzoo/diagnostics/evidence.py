@@ -111,7 +111,7 @@ def evidence(tree: xr.DataTree, reference: str, base: Observations) -> tuple[str
     if own.left_out is not None and base.left_out is not None and own.left_out.shape == base.left_out.shape:
         gaps = own.left_out - base.left_out
         gap, error = float(gaps.sum()), float(gaps.std(ddof=1) * np.sqrt(gaps.size))
-        if abs(gap) >= MIN_ELPD and abs(gap) >= ERRORS * error:
+        if not (abs(gap) < MIN_ELPD or abs(gap) < ERRORS * error):
             found.append(
                 f"Its leave-one-out log density is {'higher' if gap > 0 else 'lower'} than under {reference} by {abs(gap):.1f} "
                 f"(standard error {error:.1f}, {gaps.size} observations)."
