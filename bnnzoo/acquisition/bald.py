@@ -215,7 +215,14 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
         scores[positions] = -np.inf
         positions.append(int(scores.argmax()))
         information.append(float(scores.max()))
-        joint, weights = _extended(joint, weights, values[:, positions[-1]], num_configurations, rng)
+        # configurations with one more label: all, or as many as allowed, drawn from the predictive distribution
+        probs_of_row = values[:, positions[-1]]
+        joint = (joint[:, None] * probs_of_row.T[None]).reshape(-1, joint.shape[1])
+        weights = np.repeat(weights, probs_of_row.shape[1])
+        if len(joint) > num_configurations:
+            mass = joint.mean(1) * weights
+            kept = rng.choice(len(joint), num_configurations, p=mass / mass.sum())
+            joint, weights = joint[kept], weights[kept] * mass.sum() / (num_configurations * mass[kept])
     return Batch(np.array(positions), np.array(information))
 
 
@@ -231,19 +238,6 @@ def _joint_entropies(joint: Array, weights: Array, values: Array) -> Array:
         block = np.einsum("ms,srk->mrk", joint, values[:, start : start + 256], optimize=True) / draws
         entropies[start : start + 256] = -np.einsum("m,mrk->r", weights, plogp(block))
     return entropies
-
-
-def _extended(
-    joint: Array, weights: Array, probs: Array, num_configurations: int, rng: np.random.Generator
-) -> tuple[Array, Array]:
-    """Return configurations with one more label: all, or as many as allowed, drawn from the predictive distribution."""
-    longer = (joint[:, None] * probs.T[None]).reshape(-1, joint.shape[1])
-    all_weights = np.repeat(weights, probs.shape[1])
-    if len(longer) <= num_configurations:
-        return longer, all_weights
-    mass = longer.mean(1) * all_weights
-    kept = rng.choice(len(longer), num_configurations, p=mass / mass.sum())
-    return longer[kept], all_weights[kept] * mass.sum() / (num_configurations * mass[kept])
 
 
 def _refuse_bad_batch_size(batch_size: int, pool: int) -> None:

@@ -61,7 +61,19 @@ def epig(pool: Labelled, target: Labelled) -> xr.DataArray:
     refuse_single_draw(ours, "epig")
     refuse_other_draws(pool, target, (ours, theirs))
     average = average_probs(pool)
-    values = _epig(_flat(ours), _flat(theirs))
+    drawn, targets = _flat(ours), _flat(theirs)
+    # the mean over targets [S, T, K] of the mutual information with each pool label [S, N, K]
+    draws, rows, classes = drawn.shape
+    num_targets = targets.shape[1] * targets.shape[2]
+    flat_target = targets.reshape(draws, num_targets)
+    own = -plogp(drawn.mean(0)).sum(-1) - plogp(flat_target.mean(0)).sum() / targets.shape[1]
+    joint_entropy = np.empty(rows)
+    step = max(1, MAX_BLOCK // (classes * num_targets))
+    for start in range(0, rows, step):
+        block = drawn[:, start : start + step]
+        joint = block.reshape(draws, -1).T @ flat_target / draws
+        joint_entropy[start : start + step] = -plogp(joint).reshape(block.shape[1], -1).sum(-1) / targets.shape[1]
+    values: Array = np.maximum(own - joint_entropy, 0.0)
     template = average.isel(class_id=0, drop=True)
     return template.copy(data=values).rename("epig").assign_attrs(units="nats")
 
@@ -178,19 +190,3 @@ def eig_linear_gaussian(design: xr.DataArray, covariance: Array, noise_scale: fl
 def _flat(probs: xr.DataArray) -> Array:
     values = probs.to_numpy().astype(float)
     return values.reshape(-1, *values.shape[2:])
-
-
-def _epig(pool: Array, target: Array) -> Array:
-    """Return the mean over targets ``[S, T, K]`` of the mutual information with each pool label ``[S, N, K]``."""
-    draws, rows, classes = pool.shape
-    targets = target.shape[1] * target.shape[2]
-    flat_target = target.reshape(draws, targets)
-    own = -plogp(pool.mean(0)).sum(-1) - plogp(flat_target.mean(0)).sum() / target.shape[1]
-    joint_entropy = np.empty(rows)
-    step = max(1, MAX_BLOCK // (classes * targets))
-    for start in range(0, rows, step):
-        block = pool[:, start : start + step]
-        joint = block.reshape(draws, -1).T @ flat_target / draws
-        joint_entropy[start : start + step] = -plogp(joint).reshape(block.shape[1], -1).sum(-1) / target.shape[1]
-    information: Array = np.maximum(own - joint_entropy, 0.0)
-    return information

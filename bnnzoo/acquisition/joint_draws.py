@@ -33,7 +33,8 @@ def refuse_other_draws(pool: Labelled, target: Labelled, moments: tuple[xr.DataA
     if not (isinstance(pool, xr.DataTree) and isinstance(target, xr.DataTree)):
         return
     pool, target = pool.root, target.root  # of groups
-    densities = [_log_densities(tree) for tree in (pool, target)]
+    stats = [t["sample_stats"].to_dataset() if "sample_stats" in t.children else xr.Dataset() for t in (pool, target)]
+    densities = [each["lp"].transpose(*SAMPLE_DIMS).to_numpy() if "lp" in each else None for each in stats]
     if densities[0] is None or densities[1] is None:
         for name in SAME_ATTRIBUTES:
             ours, theirs = pool.attrs.get(name), target.attrs.get(name)
@@ -49,8 +50,3 @@ def refuse_other_draws(pool: Labelled, target: Labelled, moments: tuple[xr.DataA
             f"differ{f' (draw_seed {seeds[0]} and {seeds[1]})' if seeds[0] != seeds[1] else ''}: predict both with one "
             f"posterior and the same seed and num_draws."
         )
-
-
-def _log_densities(tree: xr.DataTree) -> np.ndarray | None:
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    return stats["lp"].transpose(*SAMPLE_DIMS).to_numpy() if "lp" in stats else None

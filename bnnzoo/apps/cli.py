@@ -1,7 +1,7 @@
 """The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo check``, ``bnnzoo sbc``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
@@ -232,24 +232,25 @@ def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method
         raise CommandError(f"--methods is empty; choose from {', '.join(USUAL_METHODS)}, or others.")
     for name in names:
         if name not in known:
-            raise CommandError(f"There is no inference method {name!r}{_closest(name, known)}")
+            close = [
+                each
+                for each in sorted(known, key=len, reverse=True)
+                if len(name) > 2 and (name in each or each in name)
+            ]
+            close = get_close_matches(name, known, 2, 0.7) or close[:2]
+            hint = f"; did you mean {' or '.join(close)}?" if close else "."
+            raise CommandError(
+                f"There is no inference method {name!r}{hint} The usual ones are {', '.join(USUAL_METHODS)}; the documentation "
+                f"lists all {len(set(known))} names."
+            )
         if names.count(name) > 1:
             raise CommandError(f"Method {name!r} is listed {names.count(name)} times; once is enough.")
-    return {name: _with_budget(known[name], budget) for name in names}
-
-
-def _closest(name: str, known: Collection[str]) -> str:
-    """Return the rest of a sentence about a method that there is not: those with similar names, and the usual ones."""
-    close = [each for each in sorted(known, key=len, reverse=True) if len(name) > 2 and (name in each or each in name)]
-    close = get_close_matches(name, known, 2, 0.7) or close[:2]
-    hint = f"; did you mean {' or '.join(close)}?" if close else "."
-    return f"{hint} The usual ones are {', '.join(USUAL_METHODS)}; the documentation lists all {len(set(known))} names."
-
-
-def _with_budget(kind: type[Any], budget: Budget) -> Method:
-    own = {field.name for field in dataclasses.fields(kind)}
-    method: Method = kind(**{name: value for name, value in budget.settings().items() if name in own})
-    return method
+    methods: dict[str, Method] = {}
+    for name in names:
+        kind: type[Any] = known[name]
+        own = {field.name for field in dataclasses.fields(kind)}
+        methods[name] = kind(**{key: value for key, value in budget.settings().items() if key in own})
+    return methods
 
 
 def _task(text: str | None) -> Task | None:

@@ -77,7 +77,11 @@ def sbc_command(
         """
         with one_sentence_errors():
             asked = share_asked(task, of)
-            if asked is None and not _is_begun(out):
+            # a folder of a call that was killed, or has ended, or got no further than to make it, is used again
+            if asked is None and not (
+                (out / RANKS_SO_FAR).is_file()
+                or (out.is_dir() and all(each.name.startswith(f".{RANKS_SO_FAR}") for each in out.iterdir()))
+            ):
                 refuse_unusable_folder(out)
             frame = read_table(data, separator, decimal)
             torch.set_default_dtype(torch.float64)
@@ -108,13 +112,6 @@ def sbc_command(
             _write(tree, out, console)
 
     return command
-
-
-def _is_begun(out: Path) -> bool:
-    """Tell whether a folder is that of a call that was killed, or has ended, or got no further than to make the folder."""
-    return (out / RANKS_SO_FAR).is_file() or (
-        out.is_dir() and all(each.name.startswith(f".{RANKS_SO_FAR}") for each in out.iterdir())
-    )
 
 
 def _write(tree: xr.DataTree, out: Path, console: Console) -> None:

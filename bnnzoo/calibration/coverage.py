@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.stats import binom
 
 from bnnzoo.calibration.draws import predictive_draws
@@ -145,7 +144,11 @@ def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.Dat
     """
     curve = coverage_curve(data, y)
     gap = (curve["coverage"] - curve["level"]).to_numpy()
-    area = _area_to_zero(gap, curve["level"].to_numpy())
+    # the area between a piecewise linear curve and zero, exact also where a piece crosses zero
+    left, right = np.abs(gap[:-1]), np.abs(gap[1:])
+    both = np.where(left + right > 0, left + right, 1.0)
+    heights = np.where(gap[:-1] * gap[1:] < 0, (left**2 + right**2) / both, left + right)
+    area = float((heights * np.diff(curve["level"].to_numpy())).sum() / 2)
     return xr.DataArray(area, name="miscalibration_area", attrs={"units": "1"})
 
 
@@ -179,11 +182,3 @@ def sharpness(data: Labelled) -> xr.DataArray:
     """
     variance = predictive_draws(data, "sharpness", at_least=2).var(SAMPLE_DIMS).mean()
     return (variance**0.5).rename("sharpness").assign_attrs(units="units of y")
-
-
-def _area_to_zero(values: NDArray[np.floating], places: NDArray[np.floating]) -> float:
-    """Return the area between a piecewise linear curve and zero, exact also where a piece crosses zero."""
-    left, right = np.abs(values[:-1]), np.abs(values[1:])
-    both = np.where(left + right > 0, left + right, 1.0)
-    heights = np.where(values[:-1] * values[1:] < 0, (left**2 + right**2) / both, left + right)
-    return float((heights * np.diff(places)).sum() / 2)

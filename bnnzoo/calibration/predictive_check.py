@@ -78,13 +78,19 @@ def predictive_check(
     replicated = xr.DataArray(found, dims=(*SAMPLE_DIMS, "statistic"))
     low, high = (replicated.quantile(q, SAMPLE_DIMS).drop_vars("quantile") for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     above = (replicated > observed) + 0.5 * (replicated == observed)
+    # of a mean over draws, which may be autocorrelated; 0 if all are the same
+    if above.sizes["draw"] < MIN_DRAWS:
+        standard_error = above.std(SAMPLE_DIMS) / np.sqrt(num_draws(above))
+    else:
+        with np.errstate(invalid="ignore"):
+            standard_error = xr.where(above.std(SAMPLE_DIMS) > 0, mcse(above, method="mean"), 0.0)
     parts = {
         "observed": observed,
         "mean": replicated.mean(SAMPLE_DIMS),
         "low": low,
         "high": high,
         "p_value": above.mean(SAMPLE_DIMS),
-        "mcse": _monte_carlo_error(above),
+        "mcse": standard_error,
         "replicated": replicated,
     }
     return xr.Dataset(parts, {"statistic": list(statistics)})
@@ -98,13 +104,3 @@ def _number(name: str, statistic: Statistic, y: NDArray[Any]) -> float:
             "number: write a function of y[obs_id], such as np.max."
         )
     return float(value)
-
-
-def _monte_carlo_error(above: xr.DataArray) -> xr.DataArray:
-    """Return the standard error of a mean over draws, which may be autocorrelated; 0 if all are the same."""
-    if above.sizes["draw"] < MIN_DRAWS:
-        return above.std(SAMPLE_DIMS) / np.sqrt(num_draws(above))
-    varies = above.std(SAMPLE_DIMS) > 0
-    with np.errstate(invalid="ignore"):
-        error: xr.DataArray = mcse(above, method="mean")
-    return xr.where(varies, error, 0.0)

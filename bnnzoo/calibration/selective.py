@@ -158,27 +158,18 @@ def risk_threshold(
             "A threshold with a guarantee needs losses that are 0 or 1, such as misclassified(tree), but some are not: leave "
             "confidence out, or pass loss > tolerance."
         )
-    bounds = _binomial_bounds(kept, lost, (1 - confidence) / max(1, np.ceil(np.log2(len(kept) + 1))))
-    place = _last_accepted(bounds, risk)
-    return _at_threshold(place, thresholds, kept, lost).assign(bound=float(bounds[place]) if place >= 0 else np.nan)
-
-
-def _last_accepted(bounds: Array, risk: float) -> int:
-    """Return where a binary search for the last bound below the risk ends, -1 if it accepted none."""
-    accepted, low, high = -1, 0, len(bounds) - 1
+    # Clopper and Pearson's upper bounds, of which a binary search reads so many that all hold at once
+    error = (1 - confidence) / max(1, np.ceil(np.log2(len(kept) + 1)))
+    bounds: Array = np.where(lost < kept, beta.ppf(1 - error, lost + 1, np.maximum(kept - lost, 1)), 1.0)
+    # where the search for the last bound below the risk ends, -1 if it accepts none
+    place, low, high = -1, 0, len(bounds) - 1
     while low <= high:
         middle = (low + high) // 2
         if bounds[middle] <= risk:
-            accepted, low = middle, middle + 1
+            place, low = middle, middle + 1
         else:
             high = middle - 1
-    return accepted
-
-
-def _binomial_bounds(kept: NDArray[np.integer], lost: Array, error: float) -> Array:
-    """Return Clopper and Pearson's upper bounds of probabilities, each wrong with probability ``error`` at most."""
-    bounds: Array = np.where(lost < kept, beta.ppf(1 - error, lost + 1, np.maximum(kept - lost, 1)), 1.0)
-    return bounds
+    return _at_threshold(place, thresholds, kept, lost).assign(bound=float(bounds[place]) if place >= 0 else np.nan)
 
 
 def _at_threshold(place: int, thresholds: Array, kept: NDArray[np.integer], lost: Array) -> xr.Dataset:

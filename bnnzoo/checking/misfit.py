@@ -78,7 +78,9 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
     if not scores.is_binary:
         yield _of_contrast("dispersion", (), spread, np.full((1, size), size**-0.5))
         yield _of_shape(scores.ranks)
-        yield _of_outliers(scores)
+        count_outside = (np.abs(location) > norm.isf(TAIL)).sum(1)
+        p_values = np.minimum(1.0, 2 * np.minimum(binom.sf(count_outside - 1, size, 2 * TAIL), scores.largest))
+        yield Question("outliers", (), float(p_values.mean()), float(count_outside.mean()))
         for kind, above in zip(("smallest", "largest"), scores.ends, strict=True):
             p_values = 2 * np.minimum(above, 1 - above)
             yield Question(kind, (), float(p_values.mean()), float(1 - 2 * above.mean()))
@@ -111,7 +113,15 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
 def _along(name: str, values: Array, scores: Scores) -> Iterator[Question]:
     if np.ptp(values) == 0:
         return
-    basis = _polynomials(values)
+    # orthonormal polynomials [3, N] of the variable's normal scores, fewer where it has few values
+    normal = normal_ranks(values)
+    degree = min(DEGREE, len(np.unique(values)) - 1)
+    # an orthonormal basis, in order, of what columns [N, K] add to a constant, without those that add nothing
+    q, r = np.linalg.qr(np.stack([normal**k for k in range(degree + 1)], 1))
+    signed = q * np.sign(np.where(np.diag(r) == 0, 1.0, np.diag(r)))
+    adds = np.abs(np.diag(r)) > 1e-8 * np.abs(np.diag(r)).max()
+    adds[0] = False
+    basis = signed[:, adds].T if adds.any() else signed[:, 1:2].T
     yield _of_contrast("curve", (name,), scores.location, basis)
     if not scores.is_binary:
         yield _of_contrast("spread", (name,), scores.spread, basis[:DEGREE_OF_SPREAD])
@@ -147,13 +157,6 @@ def _of_shape(ranks: Array) -> Question:
     )
 
 
-def _of_outliers(scores: Scores) -> Question:
-    size = scores.location.shape[1]
-    count = (np.abs(scores.location) > norm.isf(TAIL)).sum(1)
-    p_values = np.minimum(1.0, 2 * np.minimum(binom.sf(count - 1, size, 2 * TAIL), scores.largest))
-    return Question("outliers", (), float(p_values.mean()), float(count.mean()))
-
-
 def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: int) -> Question:
     """Ask for products of neighbours up to some lag, whose sums over N - lag pairs have that variance."""
     pairs = [ordered[:, lag:] * ordered[:, :-lag] for lag in range(1, lags + 1)]
@@ -162,18 +165,6 @@ def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: 
     correlations = np.array([each.mean() for each in pairs])
     size = correlations[np.abs(correlations).argmax()]
     return Question(kind, variables, float(p_values.mean()), float(size))
-
-
-def _polynomials(values: Array) -> Array:
-    """Return orthonormal polynomials ``[3, N]`` of a variable's normal scores, fewer where it has few values."""
-    scores = normal_ranks(values)
-    degree = min(DEGREE, len(np.unique(values)) - 1)
-    # an orthonormal basis, in order, of what columns [N, K] add to a constant, without those that add nothing
-    q, r = np.linalg.qr(np.stack([scores**k for k in range(degree + 1)], 1))
-    signed = q * np.sign(np.where(np.diag(r) == 0, 1.0, np.diag(r)))
-    adds = np.abs(np.diag(r)) > 1e-8 * np.abs(np.diag(r)).max()
-    adds[0] = False
-    return signed[:, adds].T if adds.any() else signed[:, 1:2].T
 
 
 def _product(first: Array, second: Array) -> Array:

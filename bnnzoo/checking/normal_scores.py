@@ -147,8 +147,12 @@ def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]
     for site in density.observed:
         node = nodes[site]
         value = node["value"]
-        if not isinstance(value, Tensor) or value.numel() < 2 or _is_tied(density, theta, site, len(value)):
+        if not isinstance(value, Tensor) or value.numel() < 2:
             continue
+        if _is_summed(density):
+            terms = density.pointwise(theta, *density.data)
+            if site not in terms or terms[site].shape[:1] != (len(value),):
+                continue  # rows share discrete states: they have no terms of their own, and are not independent
         base = innermost(node["fn"])
         mask = node.get("mask")
         keep = torch.ones_like(value, dtype=torch.bool)
@@ -171,14 +175,6 @@ def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]
 def _is_summed(density: LogDensity) -> bool:
     """Tell whether discrete latent variables are summed out of the density."""
     return enumerated(density.model) is not None
-
-
-def _is_tied(density: LogDensity, theta: Tensor, site: str, rows: int) -> bool:
-    """Tell whether rows share discrete states that are summed out: they have no terms of their own, and are not independent."""
-    if not _is_summed(density):
-        return False
-    terms = density.pointwise(theta, *density.data)
-    return site not in terms or terms[site].shape[:1] != (rows,)
 
 
 def _replicates(density: LogDensity, theta: Tensor, node: Node, site: str) -> Tensor:

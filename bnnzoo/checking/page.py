@@ -60,9 +60,22 @@ def page_of(found: Checked) -> Page:
     findings = tuple(
         f"{'Fault' if each.is_fault else 'Note'}: {each.sentence} {each.advice}" for each in found.findings
     )
+    ordered = found.asked.sort_values("p_value", kind="stable")
+    wrong = {(each.evidence.get("site"), each.kind, each.evidence.get("about")) for each in found.faults}
+    several = found.asked["site"].nunique() > 1
+    rows = []
+    for site, kind, about, p, size in ordered[["site", "kind", "about", "p_value", "size"]].itertuples(index=False):
+        name = f"{kind}: {about}" if about else kind
+        shown = Cell("< 0.0001" if p < 1e-4 else f"{p:.4f}", is_warning=(site, kind, about) in wrong)
+        rows.append((f"{site}, {name}" if several else name, shown, f"{size:.2f}"))
+    note = (
+        "p-values are averages over twenty draws of the posterior; Holm's procedure decides which of them count. Sizes are means "
+        "and correlations of normal scores, for zeros a ratio, for outliers a count."
+    )
+    asked = tuple((kind, text) for kind, text in ABOUT.items() if kind in set(found.asked["kind"]))
     sections = [
         *((Section("Findings", (Sentences(findings),)),) if findings else ()),
-        Section("What was asked of the data", (_questions(found),)),
+        Section("What was asked of the data", (Grid("", note, ("question", "p", "size"), tuple(rows), asked),)),
     ]
     if found.skipped:
         sections.append(Section("What was not checked", (Sentences(tuple(map(_sentence, found.skipped))),)))
@@ -78,20 +91,3 @@ def page_of(found: Checked) -> Page:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _questions(found: Checked) -> Grid:
-    ordered = found.asked.sort_values("p_value", kind="stable")
-    wrong = {(each.evidence.get("site"), each.kind, each.evidence.get("about")) for each in found.faults}
-    several = found.asked["site"].nunique() > 1
-    rows = []
-    for site, kind, about, p, size in ordered[["site", "kind", "about", "p_value", "size"]].itertuples(index=False):
-        name = f"{kind}: {about}" if about else kind
-        shown = Cell("< 0.0001" if p < 1e-4 else f"{p:.4f}", is_warning=(site, kind, about) in wrong)
-        rows.append((f"{site}, {name}" if several else name, shown, f"{size:.2f}"))
-    note = (
-        "p-values are averages over twenty draws of the posterior; Holm's procedure decides which of them count. Sizes are means "
-        "and correlations of normal scores, for zeros a ratio, for outliers a count."
-    )
-    asked = tuple((kind, text) for kind, text in ABOUT.items() if kind in set(found.asked["kind"]))
-    return Grid("", note, ("question", "p", "size"), tuple(rows), asked)

@@ -79,7 +79,21 @@ def conflicts(density: LogDensity, theta: Tensor, seed: int) -> Iterator[Conflic
             priors = [_prior_draws(each[site.name]["fn"], site.shape, seed) for each in nodes]
             if priors[0] is None or priors[1] is None or not torch.equal(priors[0], priors[1]):
                 continue  # no proper prior, or one that depends on other sites
-            yield from _of_site(site.name, priors[0], values[site.name])
+            prior, posterior = priors[0], values[site.name]
+            flat = posterior.reshape(len(posterior), -1)
+            count = flat.shape[1]
+            for entry in np.unique(np.linspace(0, count - 1, min(count, MAX_ENTRIES)).round().astype(int)).tolist():
+                ordered = prior[:, entry].double().sort().values.contiguous()
+                if ordered[0] == ordered[-1]:
+                    continue
+                drawn = flat[:, entry].double().contiguous()
+                rank = (torch.searchsorted(ordered, drawn) + torch.searchsorted(ordered, drawn, right=True)) / 2
+                scores = ndtri((rank.numpy() + 0.5) / (len(ordered) + 1))
+                mean, variance = float(scores.mean()), float(scores.var())
+                z = mean / np.sqrt(max(1 - variance, LEARNT))
+                place = np.unravel_index(entry, posterior.shape[1:])
+                label = site.name if count == 1 else f"{site.name}[{', '.join(map(str, place))}]"
+                yield Conflict(label, z, float(2 * norm.sf(abs(z))))
 
 
 class Sensitivity(NamedTuple):
@@ -142,22 +156,6 @@ def _prior_draws(distribution: Any, shape: torch.Size, seed: int) -> Tensor | No
         except NotImplementedError:  # an improper prior
             return None
     return drawn.reshape(len(drawn), -1) if drawn.numel() == len(drawn) * size else None
-
-
-def _of_site(name: str, prior: Tensor, posterior: Tensor) -> Iterator[Conflict]:
-    flat = posterior.reshape(len(posterior), -1)
-    count = flat.shape[1]
-    for k in np.unique(np.linspace(0, count - 1, min(count, MAX_ENTRIES)).round().astype(int)).tolist():
-        ordered = prior[:, k].double().sort().values.contiguous()
-        if ordered[0] == ordered[-1]:
-            continue
-        values = flat[:, k].double().contiguous()
-        rank = (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True)) / 2
-        scores = ndtri((rank.numpy() + 0.5) / (len(ordered) + 1))
-        mean, variance = float(scores.mean()), float(scores.var())
-        z = mean / np.sqrt(max(1 - variance, LEARNT))
-        label = name if count == 1 else f"{name}[{', '.join(map(str, np.unravel_index(k, posterior.shape[1:])))}]"
-        yield Conflict(label, z, float(2 * norm.sf(abs(z))))
 
 
 @dataclass(frozen=True)

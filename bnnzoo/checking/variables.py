@@ -76,8 +76,13 @@ def variables_of(density: LogDensity, info: FitInfo) -> Variables:
             continue
         for path, leaf in leaves(name, value):
             if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == density.num_data:
+                flat = leaf.detach().cpu().numpy().reshape(len(leaf), -1)
+                if flat.shape[1] > MAX_NUMBERS:  # an image, or so
+                    continue
                 columns = info.columns.get(path)
-                found = found.joined(_of_tensor(path, leaf, columns))
+                known = columns if columns is not None and len(columns) == flat.shape[1] else None
+                labels = known or ([path] if leaf.ndim == 1 else [f"{path}[{k}]" for k in range(flat.shape[1])])
+                found = found.joined(variables_beside(pd.DataFrame(dict(zip(labels, flat.T, strict=True)))))
     return found
 
 
@@ -110,15 +115,6 @@ def is_outcome(density: LogDensity, values: NDArray[Any]) -> bool:
             if same:
                 return True
     return False
-
-
-def _of_tensor(name: str, value: Tensor, columns: tuple[str, ...] | None) -> Variables:
-    flat = value.detach().cpu().numpy().reshape(len(value), -1)
-    if flat.shape[1] > MAX_NUMBERS:  # an image, or so
-        return Variables({}, {})
-    names = columns if columns is not None and len(columns) == flat.shape[1] else None
-    labels = names or ([name] if value.ndim == 1 else [f"{name}[{k}]" for k in range(flat.shape[1])])
-    return variables_beside(pd.DataFrame(dict(zip(labels, flat.T, strict=True))))
 
 
 def variables_beside(frame: pd.DataFrame) -> Variables:

@@ -84,20 +84,19 @@ def uci_split(folder: str | Path, split: int = 0, rows: str | Path | None = None
     >>> datasets.uci_split("data/uci/concrete", 0, rows="data/uci_gap/concrete")  # doctest: +SKIP
     """
     data, rows = uci(folder), Path(folder if rows is None else rows)
-    train, test = (_split_rows(rows, part, split, len(data.y)) for part in ("train", "test"))
+    parts = []
+    for part in ("train", "test"):
+        path = rows / f"index_{part}_{split}.txt"
+        if rows.is_dir() and not path.is_file():
+            numbers = sorted(int(p.stem.rpartition("_")[2]) for p in rows.glob(f"index_{part}_*.txt"))
+            known = ", ".join(map(str, numbers)) or "none"
+            raise FileNotFoundError(f"{rows} has no split {split}: its splits are {known}.")
+        parts.append(_indices(path, len(data.y)))
+    train, test = parts
     common = np.intersect1d(train, test)
     if common.size:
         raise ValueError(f"Split {split} in {rows} has row {common[0]} in both its training and its test part.")
     return Split(data.x[train], data.y[train], data.x[test], data.y[test])
-
-
-def _split_rows(folder: Path, part: str, split: int, num_rows: int) -> NDArray[np.int64]:
-    path = folder / f"index_{part}_{split}.txt"
-    if folder.is_dir() and not path.is_file():
-        numbers = sorted(int(p.stem.rpartition("_")[2]) for p in folder.glob(f"index_{part}_*.txt"))
-        known = ", ".join(map(str, numbers)) or "none"
-        raise FileNotFoundError(f"{folder} has no split {split}: its splits are {known}.")
-    return _indices(path, num_rows)
 
 
 def _indices(path: Path, stop: int) -> NDArray[np.int64]:

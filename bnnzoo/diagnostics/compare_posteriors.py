@@ -119,7 +119,10 @@ def compare_posteriors(
     values = _values(trees, reference)
     base = values.pop(reference)
     dims = [dim for dim in base.dims if dim not in (*SAMPLE_DIMS, "class_id")]
-    again = () if replicate is None else (_replicate(replicate, trees[reference], reference),)
+    again = []
+    if replicate is not None:
+        name = f"replicate of {reference}"
+        again = [_values({reference: trees[reference], name: replicate}, reference)[name]]
     against = _Reference.of(base, *again)
     found = [against.distances(_flat(array)) for array in values.values()]
     counts = [against.count(array.sizes["chain"] * array.sizes["draw"]) for array in values.values()]
@@ -178,22 +181,13 @@ def _values(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, xr.Da
         raise ValueError(f"The reference {reference!r} is not one of the trees ({', '.join(trees)}).")
     if len(trees) < 2:
         raise ValueError(f"There is only the reference {reference!r}: add trees of other methods to compare with it.")
-    values = {name: _all_values(tree) for name, tree in trees.items()}
+    values = {name: function_values(tree) for name, tree in trees.items()}
+    # both of two classes, since distances sum over classes
+    values = {name: moment(trees[name], "probs") if "class_id" in each.dims else each for name, each in values.items()}
     for name, array in values.items():
         refuse_single_draw(array, f"compare_posteriors ({name!r})")
         refuse_other_rows(name, trees[name], array, reference, trees[reference], values[reference])
     return values
-
-
-def _all_values(tree: xr.DataTree) -> xr.DataArray:
-    """Return the function values, with both of two classes, since distances sum over classes."""
-    values = function_values(tree)
-    return moment(tree, "probs") if "class_id" in values.dims else values
-
-
-def _replicate(tree: xr.DataTree, base: xr.DataTree, reference: str) -> xr.DataArray:
-    name = f"replicate of {reference}"
-    return _values({reference: base, name: tree}, reference)[name]
 
 
 def _flat(array: xr.DataArray) -> Array:

@@ -95,7 +95,9 @@ def contrast(draws: Array, reference: Array, *, average: bool = False, num_margi
     errors: dict[str, Array] = {name: np.zeros(len(value)) for name, value in found.items()}
     fewest = NUM_BLOCKS
     for changed, fixed, is_reference in ((draws, base, False), (reference, whole, True)):
-        left = np.stack([_quantiles(each) for each in _without_a_block(changed)])
+        chains = np.arange(changed.shape[0] * changed.shape[1]).reshape(changed.shape[:2])
+        blocks = stretches_of([*chains], NUM_BLOCKS)
+        left = np.stack([_quantiles(np.delete(_flat(changed), block, axis=0)) for block in blocks])
         fewest = min(fewest, len(left))
         pairs = [(fixed, one) if is_reference else (one, fixed) for one in left]
         replicas = [_differences(one, other, scale, average) for one, other in pairs]
@@ -176,9 +178,3 @@ def _quantiles(values: Array) -> Array:
 
 def _flat(draws: Array) -> Array:
     return draws.reshape(-1, draws.shape[-1])
-
-
-def _without_a_block(draws: Array) -> list[Array]:
-    """Return all draws without one of their blocks, for each."""
-    chains = np.arange(draws.shape[0] * draws.shape[1]).reshape(draws.shape[:2])
-    return [np.delete(_flat(draws), block, axis=0) for block in stretches_of([*chains], NUM_BLOCKS)]

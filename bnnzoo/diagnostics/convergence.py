@@ -46,7 +46,22 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
     >>> dict(result.sizes), bool((result["rhat"] < 1.01).all())
     ({'obs_id': 3}, True)
     """
-    _refuse_few_draws(quantity)
+    refuse_other_kind(
+        quantity,
+        xr.DataArray,
+        "The quantity",
+        "a DataArray with dims chain and draw, such as tree['posterior']['sigma']",
+    )
+    for dim in SAMPLE_DIMS:
+        if dim not in quantity.dims:
+            raise ValueError(
+                f"Convergence diagnostics need draws, but the quantity has no dim {dim!r} (dims: "
+                f"{', '.join(map(str, quantity.dims)) or 'none'}): add it, as in array.expand_dims({dim!r})."
+            )
+    if quantity.sizes["draw"] < MIN_DRAWS:
+        raise ValueError(
+            f"Convergence diagnostics need at least {MIN_DRAWS} draws per chain, but there are {quantity.sizes['draw']}."
+        )
     loaded = quantity.compute().transpose(*SAMPLE_DIMS, ...)  # ArviZ refuses chunked arrays
     varies = loaded.std(SAMPLE_DIMS) > 0
     with warnings.catch_warnings():
@@ -68,22 +83,3 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
         },
         attrs={"num_draws": num_draws(loaded)},
     )
-
-
-def _refuse_few_draws(quantity: xr.DataArray) -> None:
-    refuse_other_kind(
-        quantity,
-        xr.DataArray,
-        "The quantity",
-        "a DataArray with dims chain and draw, such as tree['posterior']['sigma']",
-    )
-    for dim in SAMPLE_DIMS:
-        if dim not in quantity.dims:
-            raise ValueError(
-                f"Convergence diagnostics need draws, but the quantity has no dim {dim!r} (dims: "
-                f"{', '.join(map(str, quantity.dims)) or 'none'}): add it, as in array.expand_dims({dim!r})."
-            )
-    if quantity.sizes["draw"] < MIN_DRAWS:
-        raise ValueError(
-            f"Convergence diagnostics need at least {MIN_DRAWS} draws per chain, but there are {quantity.sizes['draw']}."
-        )

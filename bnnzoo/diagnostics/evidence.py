@@ -107,7 +107,15 @@ def evidence(tree: xr.DataTree, reference: str, base: Observations) -> tuple[str
     comparison, arXiv:2008.10296.
     """
     own = Observations(tree)
-    found = [_of_leave_one_out(own.left_out, reference, base.left_out)]
+    found = []
+    if own.left_out is not None and base.left_out is not None and own.left_out.shape == base.left_out.shape:
+        gaps = own.left_out - base.left_out
+        gap, error = float(gaps.sum()), float(gaps.std(ddof=1) * np.sqrt(gaps.size))
+        if not (abs(gap) < MIN_ELPD or abs(gap) < ERRORS * error):
+            found.append(
+                f"Its leave-one-out log density is {'higher' if gap > 0 else 'lower'} than under {reference} by {abs(gap):.1f} "
+                f"(standard error {error:.1f}, {gaps.size} observations)."
+            )
     for compare, mine, theirs in (
         (_of_coverage, own.new, base.new),
         (_of_replicates, own.fitted, base.fitted),
@@ -115,19 +123,6 @@ def evidence(tree: xr.DataTree, reference: str, base: Observations) -> tuple[str
         if mine is not None and theirs is not None and np.array_equal(mine.y, theirs.y):
             found.append(compare(mine, reference, theirs))
     return tuple(sentence for sentence in found if sentence)
-
-
-def _of_leave_one_out(own: Array | None, reference: str, other: Array | None) -> str:
-    if own is None or other is None or own.shape != other.shape:
-        return ""
-    gaps = own - other
-    gap, error = float(gaps.sum()), float(gaps.std(ddof=1) * np.sqrt(gaps.size))
-    if abs(gap) < MIN_ELPD or abs(gap) < ERRORS * error:
-        return ""
-    return (
-        f"Its leave-one-out log density is {'higher' if gap > 0 else 'lower'} than under {reference} by {abs(gap):.1f} "
-        f"(standard error {error:.1f}, {gaps.size} observations)."
-    )
 
 
 def _replicates(tree: xr.DataTree, groups: tuple[tuple[str, str], ...]) -> _Replicates | None:
@@ -182,7 +177,9 @@ def _of_replicates(own: _Replicates, reference: str, base: _Replicates) -> str:
     """Say of which quantity replicates differ from the observations most, if those of the reference do not."""
     found = []
     for name, quantity in QUANTITIES.items():
-        p, expected = (_p_value(quantity(each.draws), quantity(each.y)) for each in (own, base))
+        pairs = [(quantity(each.draws), quantity(each.y)) for each in (own, base)]
+        # the probability that replicates are above the observed value, where ties count as halves
+        p, expected = (float((drawn > y).mean() + 0.5 * (drawn == y).mean()) for drawn, y in pairs)
         is_extreme, is_usual = min(p, 1 - p) < EXTREME, min(expected, 1 - expected) > USUAL
         if is_extreme and is_usual and abs(p - expected) > APART:
             found.append((abs(p - expected), name, p, expected))
@@ -193,11 +190,6 @@ def _of_replicates(own: _Replicates, reference: str, base: _Replicates) -> str:
         f"The {name} of its replicates is above that of the observations in {100 * p:.3g}% of draws, under {reference} in "
         f"{100 * expected:.0f}%."
     )
-
-
-def _p_value(replicated: Array, observed: Array) -> float:
-    """Return the probability that replicates are above the observed value, where ties count as halves."""
-    return float((replicated > observed).mean() + 0.5 * (replicated == observed).mean())
 
 
 def of_weights(tree: xr.DataTree) -> str:

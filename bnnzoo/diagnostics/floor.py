@@ -73,7 +73,18 @@ def limit_of(
     kept = evenly(np.arange(pool.shape[1]), min(most, pool.shape[1]))
     few, own_scale = pool[:, kept], scale if is_class else scale[kept]
     of_chains = [(evenly(one, count), evenly(other, count)) for one, other in splits]
-    at_random = _random_halves(chains, count)
+    rng = np.random.default_rng(0)  # the same halves every time
+    stretches = stretches_of(chains, NUM_STRETCHES)
+    half = len(stretches) // 2
+    at_random = []
+    for _ in range(NUM_RANDOM):
+        order = rng.permutation(len(stretches))
+        one, other = (
+            np.concatenate([stretches[place] for place in sorted(chosen)])
+            for chosen in (order[:half], order[half : 2 * half])
+        )
+        size = min(count, len(one), len(other))
+        at_random.append((evenly(one, size), evenly(other, size)))
     whole, random = (_means(split_distances(few, halves, own_scale)) for halves in (of_chains, at_random))
     if is_class:  # a disagreement is an event of a few rows in thousands
         whole |= _means(class_distances(pool, of_chains))
@@ -90,19 +101,3 @@ def _means(found: Distances) -> Distances:
 def _limit(random: Array, whole: float, level: float) -> float:
     quantile, usual = float(np.quantile(random, level, method="higher")), float(random.mean())
     return max(quantile * max(1.0, whole / usual), whole) if usual > 0 else max(quantile, whole)
-
-
-def _random_halves(chains: Sequence[Indices], count: int) -> list[Split]:
-    rng = np.random.default_rng(0)  # the same halves every time
-    stretches = stretches_of(chains, NUM_STRETCHES)
-    half = len(stretches) // 2
-    splits = []
-    for _ in range(NUM_RANDOM):
-        order = rng.permutation(len(stretches))
-        one, other = (
-            np.concatenate([stretches[place] for place in sorted(chosen)])
-            for chosen in (order[:half], order[half : 2 * half])
-        )
-        size = min(count, len(one), len(other))
-        splits.append((evenly(one, size), evenly(other, size)))
-    return splits

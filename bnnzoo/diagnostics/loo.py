@@ -1,7 +1,6 @@
 """Leave-one-out cross-validation, with the importance weights that the kind of draws in a tree asks for."""
 
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -141,7 +140,13 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
     sites = list(tree["log_likelihood"].to_dataset().data_vars.values())
     plates = {site.attrs.get("plate") for site in sites}
     if len(plates) > 1 and None not in plates:
-        return _by_plate(sites)
+        # plates have no rows in common; sites of one plate are summed row by row
+        by_plate: dict[str, xr.DataArray] = {}
+        for site in sites:
+            own = sum_by_row(site).rename(obs_id="observation").drop_vars("observation", errors="ignore")
+            plate = site.attrs["plate"]
+            by_plate[plate] = by_plate[plate] + own if plate in by_plate else own
+        return xr.concat(list(by_plate.values()), "observation").compute().transpose(*SAMPLE_DIMS, ...).rename("y")
     rows = [site for site in sites if "obs_id" in site.dims]
     if rows and len(rows) < len(sites):
         single = [site for site in sites if "obs_id" not in site.dims]
@@ -153,19 +158,6 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
     if len(sites) > 1:
         total = xr.concat([sum_by_row(site) for site in sites], "site").sum("site", skipna=False)
     return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
-
-
-def _by_plate(sites: Sequence[xr.DataArray]) -> xr.DataArray:
-    """Return the log likelihood ``[chain, draw, observation]`` of sites in several plates, whose rows have nothing in common.
-
-    Sites of one plate are summed row by row.
-    """
-    found: dict[str, xr.DataArray] = {}
-    for site in sites:
-        rows = sum_by_row(site).rename(obs_id="observation").drop_vars("observation", errors="ignore")
-        plate = site.attrs["plate"]
-        found[plate] = found[plate] + rows if plate in found else rows
-    return xr.concat(list(found.values()), "observation").compute().transpose(*SAMPLE_DIMS, ...).rename("y")
 
 
 def sum_by_row(site: xr.DataArray) -> xr.DataArray:

@@ -53,7 +53,12 @@ def function_modes(tree: Labelled, *, threshold: float | None = None) -> xr.Data
     if threshold <= 0:
         raise ValueError(f"threshold={threshold} must be positive.")
     array = values.to_numpy().astype(float).reshape(*values.shape[:2], -1)
-    distances = _of_members(array.reshape(-1, array.shape[-1])) if is_ensemble else _of_chains(array)
+    if is_ensemble:
+        members = array.reshape(-1, array.shape[-1])
+        gaps, scale = np.stack([np.sqrt(((members - one) ** 2).mean(-1)) for one in members]), members.mean(0).std()
+        distances = np.divide(gaps, scale, out=np.where(gaps > 0, np.inf, 0.0), where=scale > 0)
+    else:
+        distances = _of_chains(array)
     count, labels = connected_components(distances <= threshold, directed=False)
     sizes = np.bincount(labels, minlength=count)
     rank = np.argsort(np.argsort(-sizes, kind="stable"))
@@ -73,10 +78,3 @@ def _of_chains(values: Array) -> Array:
     spread = (variance[:, None] + variance) / 2
     ratio = np.divide(gaps, spread, out=np.where(gaps > 0, np.inf, 0.0), where=spread > 0)
     return np.sqrt(ratio.mean(-1))
-
-
-def _of_members(values: Array) -> Array:
-    """Return separations of members ``[member, entry]``."""
-    gaps = np.stack([np.sqrt(((values - one) ** 2).mean(-1)) for one in values])
-    scale = values.mean(0).std()
-    return np.divide(gaps, scale, out=np.where(gaps > 0, np.inf, 0.0), where=scale > 0)

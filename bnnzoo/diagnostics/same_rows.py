@@ -45,7 +45,15 @@ def refuse_other_rows(
                 f"{name!r} and the reference {reference!r} predict different observations (the label at position {first} of "
                 f"{dim!r} is {ours[first]} and {theirs[first]}): predict the same data with each, in the same order."
             )
-    _refuse_other_inputs(name, _inputs(tree, sizes), reference, _inputs(base_tree, sizes))
+    inputs = _inputs(tree, sizes)
+    others = _inputs(base_tree, sizes)
+    for variable, each in inputs.data_vars.items():
+        if variable in others and not _same(each, others[variable]):
+            shapes = f" of shapes {each.shape} and {others[variable].shape}"
+            raise ValueError(
+                f"{name!r} and the reference {reference!r} predict for different inputs {str(variable)!r}"
+                f"{shapes if each.shape != others[variable].shape else ''}: predict the same data with each."
+            )
 
 
 def _row_sizes(values: xr.DataArray) -> dict[str, int]:
@@ -59,16 +67,6 @@ def _inputs(tree: Labelled, rows: Iterable[str]) -> xr.Dataset:
             inputs = tree[group].to_dataset()
             return inputs[[name for name, values in inputs.data_vars.items() if {*values.dims} & {*rows}]]
     return xr.Dataset()
-
-
-def _refuse_other_inputs(name: str, ours: xr.Dataset, reference: str, theirs: xr.Dataset) -> None:
-    for variable, values in ours.data_vars.items():
-        if variable in theirs and not _same(values, theirs[variable]):
-            shapes = f" of shapes {values.shape} and {theirs[variable].shape}"
-            raise ValueError(
-                f"{name!r} and the reference {reference!r} predict for different inputs {str(variable)!r}"
-                f"{shapes if values.shape != theirs[variable].shape else ''}: predict the same data with each."
-            )
 
 
 def _same(ours: xr.DataArray, theirs: xr.DataArray) -> bool:

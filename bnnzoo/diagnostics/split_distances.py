@@ -59,7 +59,13 @@ def split_distances(pool: Array, splits: Sequence[Split], scale: Array) -> Dista
     wasserstein = _wasserstein(pool, splits)
     if not scale.size:
         return class_distances(pool, splits) | {"wasserstein": 0.5 * wasserstein.sum(-1)}
-    found = [_real_distances(pool[a], pool[b], apart, scale) for (a, b), apart in zip(splits, wasserstein, strict=True)]
+    found = []
+    for (a, b), apart in zip(splits, wasserstein, strict=True):
+        one, other = pool[a], pool[b]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = np.abs(one.mean(0) - other.mean(0)) / scale
+            log_sds = np.abs(np.log(one.std(0) / other.std(0)))
+            found.append({"mean_difference": means, "log_sd_ratio": log_sds, "wasserstein": apart / scale})
     return {name: np.stack([each[name] for each in found]) for name in found[0]}
 
 
@@ -70,27 +76,16 @@ def class_distances(pool: Array, splits: Sequence[Split]) -> Distances:
         shares[row, group] = 1 / len(group)
     rows = pool.reshape(len(pool), -1, pool.shape[-1])
     width = max(1, MAX_NUMBERS // (len(shares) * pool.shape[-1]))
-    parts = [_between_averages(shares, rows[:, start : start + width]) for start in range(0, rows.shape[1], width)]
+    parts = []
+    for start in range(0, rows.shape[1], width):
+        some = rows[:, start : start + width]
+        averages = (shares @ some.reshape(len(some), -1)).reshape(-1, 2, *some.shape[1:])
+        one, other = averages[:, 0], averages[:, 1]
+        total_variation = 0.5 * np.abs(one - other).sum(-1)
+        differs = (one.argmax(-1) != other.argmax(-1)).astype(float)
+        parts.append({"total_variation": total_variation, "disagreement": differs})
     shape = (len(splits), *pool.shape[1:-1])
     return {name: np.concatenate([part[name] for part in parts], 1).reshape(shape) for name in parts[0]}
-
-
-def _between_averages(shares: Array, rows: Array) -> Distances:
-    averages = (shares @ rows.reshape(len(rows), -1)).reshape(-1, 2, *rows.shape[1:])
-    one, other = averages[:, 0], averages[:, 1]
-    return {
-        "total_variation": 0.5 * np.abs(one - other).sum(-1),
-        "disagreement": (one.argmax(-1) != other.argmax(-1)).astype(float),
-    }
-
-
-def _real_distances(one: Array, other: Array, wasserstein: Array, scale: Array) -> Distances:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "mean_difference": np.abs(one.mean(0) - other.mean(0)) / scale,
-            "log_sd_ratio": np.abs(np.log(one.std(0) / other.std(0))),
-            "wasserstein": wasserstein / scale,
-        }
 
 
 def _wasserstein(pool: Array, splits: Sequence[Split]) -> Array:
@@ -102,17 +97,16 @@ def _wasserstein(pool: Array, splits: Sequence[Split]) -> Array:
     """
     flat = pool.reshape(len(pool), -1)
     width = max(1, MAX_NUMBERS // len(flat))
-    parts = [_of_columns(flat[:, start : start + width], splits) for start in range(0, flat.shape[1], width)]
+    parts = []
+    for start in range(0, flat.shape[1], width):
+        columns = flat[:, start : start + width]
+        order = np.argsort(columns, axis=0)
+        gaps = np.diff(np.take_along_axis(columns, order, axis=0), axis=0)
+        found = np.empty((len(splits), columns.shape[1]))
+        for row, (one, other) in enumerate(splits):
+            sign = np.zeros(len(columns), dtype=np.int32)
+            sign[one], sign[other] = 1, -1
+            excess = np.abs(np.cumsum(sign[order], axis=0, dtype=np.int32)[:-1])
+            found[row] = np.einsum("ij,ij->j", excess, gaps) / len(one)
+        parts.append(found)
     return np.concatenate(parts, axis=1).reshape(len(splits), *pool.shape[1:])
-
-
-def _of_columns(columns: Array, splits: Sequence[Split]) -> Array:
-    order = np.argsort(columns, axis=0)
-    gaps = np.diff(np.take_along_axis(columns, order, axis=0), axis=0)
-    found = np.empty((len(splits), columns.shape[1]))
-    for row, (one, other) in enumerate(splits):
-        sign = np.zeros(len(columns), dtype=np.int32)
-        sign[one], sign[other] = 1, -1
-        excess = np.abs(np.cumsum(sign[order], axis=0, dtype=np.int32)[:-1])
-        found[row] = np.einsum("ij,ij->j", excess, gaps) / len(one)
-    return found

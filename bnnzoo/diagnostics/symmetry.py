@@ -166,14 +166,12 @@ def weight_rhat(tree: xr.DataTree) -> xr.Dataset:
         )
     forms = {"raw": raw, "canonical": canonical_weights(tree), "matched": match_weights(tree)}
     sites = np.repeat([str(n) for n in raw], [raw[n].size // (raw.sizes["chain"] * raw.sizes["draw"]) for n in raw])
-    found = {name: ("weight", _rhat_of_all(group)) for name, group in forms.items()}
+    found = {}
+    for form, group in forms.items():
+        flat = [group[name].to_numpy().reshape(*group[name].shape[:2], -1) for name in group]
+        values = xr.DataArray(np.concatenate(flat, axis=-1), dims=(*SAMPLE_DIMS, "weight"))
+        found[form] = "weight", np.asarray(rhat(values))
     return xr.Dataset(found, {"site": ("weight", sites)})
-
-
-def _rhat_of_all(group: xr.Dataset) -> Array:
-    flat = [group[name].to_numpy().reshape(*group[name].shape[:2], -1) for name in group]
-    values = xr.DataArray(np.concatenate(flat, axis=-1), dims=(*SAMPLE_DIMS, "weight"))
-    return np.asarray(rhat(values))
 
 
 def _normalise(layer: Hidden, weights: Weights) -> None:
@@ -191,17 +189,16 @@ def _key(layer: Hidden, weights: Weights) -> Array:
 def _match(layers: list[Hidden], one: Weights, target: Weights) -> None:
     """Match the units of one draw, in place, layer by layer until none moves."""
     for _ in range(MAX_SWEEPS if len(layers) > 1 else 1):
-        if not sum(_match_layer(layer, one, target) for layer in layers):
+        has_moved = False
+        for layer in layers:
+            likeness = sum(part(target)[0] @ part(one)[0].T for part in (layer.incoming, layer.outgoing))
+            order: NDArray[np.integer]
+            order = linear_sum_assignment(np.abs(likeness) if layer.flips else likeness, maximize=True)[1]
+            layer.permuted(one, order[None])
+            has_moved |= bool((order != np.arange(len(order))).any())
+            if layer.flips:
+                signs = np.where(likeness[np.arange(len(order)), order] < 0, -1.0, 1.0)
+                layer.scaled(one, signs[None])
+                has_moved |= bool((signs < 0).any())
+        if not has_moved:
             return
-
-
-def _match_layer(layer: Hidden, one: Weights, target: Weights) -> bool:
-    """Match the units of one layer, and tell whether any has moved."""
-    likeness = sum(part(target)[0] @ part(one)[0].T for part in (layer.incoming, layer.outgoing))
-    order: NDArray[np.integer] = linear_sum_assignment(np.abs(likeness) if layer.flips else likeness, maximize=True)[1]
-    layer.permuted(one, order[None])
-    signs = np.ones(len(order))
-    if layer.flips:
-        signs = np.where(likeness[np.arange(len(order)), order] < 0, -1.0, 1.0)
-        layer.scaled(one, signs[None])
-    return bool((order != np.arange(len(order))).any() or (signs < 0).any())

@@ -215,13 +215,10 @@ def _verdict(
         return Verdict(name, reference, True, (), score, "", "", opening, said)
     named, more = found[:MAX_NAMED], len(found) - MAX_NAMED
     opening = f"{name} differs from {reference}" + (f", in {more} more ways than these:" if more > 0 else ".")
-    kind = "chains" if tree.attrs.get("sampling") == "mcmc" else "members" if is_ensemble else _gravest(found)
-    return Verdict(name, reference, False, tuple(named), score, decision, ADVICE[kind], opening, said)
-
-
-def _gravest(found: list[Finding]) -> str:
     first = found[0]
-    return "tails" if first.kind == "spread" and first.size > 0 else first.kind
+    gravest = "tails" if first.kind == "spread" and first.size > 0 else first.kind
+    kind = "chains" if tree.attrs.get("sampling") == "mcmc" else "members" if is_ensemble else gravest
+    return Verdict(name, reference, False, tuple(named), score, decision, ADVICE[kind], opening, said)
 
 
 def _findings(

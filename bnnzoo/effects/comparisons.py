@@ -198,10 +198,10 @@ def _compared(
     function = COMPARISONS[comparison]
     for contrast in contrasts_of(name, wanted, rows, subject.frame):
         high, low = subject.expected(contrast.high), subject.expected(contrast.low)
-        about = {
-            "term": name,
-            "contrast": contrast.label if comparison == "difference" else _worded(contrast.label, comparison),
-        }
+        label = contrast.label
+        if comparison != "difference":
+            label = label.replace(" - ", " / ") if comparison == "ratio" else f"{comparison}({label})"
+        about = {"term": name, "contrast": label}
         if by is False or comparison == "difference":
             yield effects_of_groups("comparisons", _combined(high, low, function), rows, by, wts, about)
             continue
@@ -222,10 +222,6 @@ def _combined(high: Expected, low: Expected, function: Callable[[Array, Array], 
     is_difference = function is COMPARISONS["difference"] and high.variance is not None and low.variance is not None
     spread = high.variance + low.variance if is_difference else None  # type: ignore[operator]
     return Expected(function(high.mean, low.mean), spread, high.groups)
-
-
-def _worded(label: str, comparison: str) -> str:
-    return f"{comparison}({label})" if comparison != "ratio" else label.replace(" - ", " / ")
 
 
 def _derivative(subject: Subject, name: str, rows: pd.DataFrame, slope: str, by: By, wts: str | None) -> Effects:

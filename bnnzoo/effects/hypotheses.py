@@ -69,11 +69,19 @@ def hypotheses(
     >>> len(bz.effects.hypotheses(posterior, ["b_dose > 0", "exp(b_dose)"], num_draws=50))
     2
     """
-    names = (
-        {f"b{row}": effects.draws[..., row] for row in range(len(effects.rows))}
-        if isinstance(effects, Effects)
-        else _of_parameters(effects, num_draws)
-    )
+    names: dict[str, Array] = {}
+    if isinstance(effects, Effects):
+        names = {f"b{row}": effects.draws[..., row] for row in range(len(effects.rows))}
+    else:
+        for name, array in to_datatree(effects, num_draws=num_draws)["posterior"].data_vars.items():
+            values = array.to_numpy()
+            if values.ndim == 2:
+                names[str(name)] = values
+                continue
+            labels = [[str(label) for label in array[dim].to_numpy()] for dim in array.dims[2:]]
+            flat = values.reshape(*values.shape[:2], -1)
+            for place, chosen in enumerate(itertools.product(*labels)):
+                names[f"{name}[{', '.join(chosen)}]"] = flat[..., place]
     if isinstance(hypothesis, str) and hypothesis in PAIRS:
         hypothesis = _pairs(hypothesis, list(names))
     texts = [hypothesis] if isinstance(hypothesis, str) else list(hypothesis)
@@ -81,20 +89,6 @@ def hypotheses(
         raise ValueError("There is no hypothesis: write 'b1 - b0 = 0'.")
     draws = np.stack([_value(text, names) for text in texts], -1)
     return Effects("hypotheses", draws, pd.DataFrame({"term": texts}))
-
-
-def _of_parameters(posterior: Posterior, num_draws: int | None) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for name, array in to_datatree(posterior, num_draws=num_draws)["posterior"].data_vars.items():
-        values = array.to_numpy()
-        if values.ndim == 2:
-            found[str(name)] = values
-            continue
-        labels = [[str(label) for label in array[dim].to_numpy()] for dim in array.dims[2:]]
-        flat = values.reshape(*values.shape[:2], -1)
-        for place, chosen in enumerate(itertools.product(*labels)):
-            found[f"{name}[{', '.join(chosen)}]"] = flat[..., place]
-    return found
 
 
 def _pairs(kind: str, names: list[str]) -> list[str]:

@@ -97,7 +97,18 @@ def lora(net: nn.Module, rank: int = 8, layers: Sequence[str] = ("*",), alpha: f
         raise ValueError(f"lora: rank must be a whole number, one or more, but is {rank!r}.")
     if alpha is not None and not 0 < alpha < float("inf"):
         raise ValueError(f"lora: alpha must be a positive number, but is {alpha!r}.")
-    names = _matching(net, layers)
+    # an attention layer's own layers belong to it
+    found = {n: m for n, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d | nn.MultiheadAttention)}
+    attention = tuple(f"{n}." for n, m in found.items() if isinstance(m, nn.MultiheadAttention))
+    known = [name for name in found if not (attention and name.startswith(attention))]
+    wanted = [layers] if isinstance(layers, str) else list(layers)
+    for pattern in wanted or [""]:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            raise ValueError(
+                f"lora: layers has {pattern!r}, which matches no Linear, Conv2d or MultiheadAttention layer of the network. It "
+                f"has {', '.join(map(repr, known)) or 'none'}."
+            )
+    names = [name for name in known if any(fnmatchcase(name, pattern) for pattern in wanted)]
     adapted = copy.deepcopy(net).requires_grad_(False)
     for name in names:
         parent, _, last = name.rpartition(".")
@@ -178,18 +189,3 @@ def _adapted(name: str, layer: nn.Module, rank: int, scale: float) -> nn.Module:
         down, up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)
     nn.init.zeros_(up.weight)
     return AdaptedLayer(layer, down.to(like), up.to(like), scale)
-
-
-def _matching(net: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """Return the names of the layers to adapt; those within an attention layer belong to it."""
-    found = {n: m for n, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d | nn.MultiheadAttention)}
-    attention = tuple(f"{n}." for n, m in found.items() if isinstance(m, nn.MultiheadAttention))
-    names = [name for name in found if not (attention and name.startswith(attention))]
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    for pattern in patterns or [""]:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            raise ValueError(
-                f"lora: layers has {pattern!r}, which matches no Linear, Conv2d or MultiheadAttention layer of the network. It "
-                f"has {', '.join(map(repr, names)) or 'none'}."
-            )
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -92,7 +92,10 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
         )
     if isinstance(prior, ByParameter):
         prior.refuse_unmatched_patterns(parameters)
-    network = _record(name, net, tuple(parameters))
+    key = id(net), name, tuple(parameters)
+    network = _RECORDS.get(key)
+    if network is None:
+        network = _RECORDS[key] = Network(name, net, {param: f"{name}.{param}" for param in parameters})
     values = {
         param: _sample(
             network, param, parameter, prior, _fan_in(net.get_submodule(param.rpartition(".")[0]), parameter)
@@ -100,14 +103,6 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
         for param, parameter in parameters.items()
     }
     return _callable(net, values)
-
-
-def _record(name: str, net: nn.Module, parameters: tuple[str, ...]) -> Network:
-    key = id(net), name, parameters
-    found = _RECORDS.get(key)
-    if found is None:
-        found = _RECORDS[key] = Network(name, net, {param: f"{name}.{param}" for param in parameters})
-    return found
 
 
 def _sample(network: Network, param: str, parameter: nn.Parameter, prior: Prior, fan_in: int) -> Tensor:
@@ -172,18 +167,15 @@ def _refuse_layer(where: str, layer: nn.Module) -> None:
             "called, so that the density would be that of others than were sampled. Leave max_norm out: the prior bounds them."
         )
     refuse_coupled_rows(where, layer, layer.training)
-    if layer.training and _dropout_rate(layer) > 0:
+    rate = 0.0
+    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
+        rate = layer.p
+    elif isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
+        rate = float(layer.dropout)
+    if layer.training and rate > 0:
         raise ValueError(
             f"{where} is {layer} in training mode: its dropout is noise that is not a site of the model. "
             "Call net.eval(), or remove it."
         )
     if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
         raise ValueError(f"{where} is lazy and has no shape yet: call the network on data once before.")
-
-
-def _dropout_rate(layer: nn.Module) -> float:
-    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
-        return layer.p
-    if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
-        return float(layer.dropout)
-    return 0.0

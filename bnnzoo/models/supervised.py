@@ -1,9 +1,7 @@
 """The standard supervised model: a network, a prior on its weights, and a likelihood of the target given its output."""
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -64,7 +62,16 @@ class Supervised(Described):
             1 where the event came after y, and 0 where it came at y; for likelihoods of event times.
         """
         given = {name: value for name, value in (("offset", offset), ("censored", censored)) if value is not None}
-        _refuse_not_taken(self.likelihood, given)
+        parameters = inspect.signature(self.likelihood).parameters.values() if given else ()
+        takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+        for column in () if takes_any else given.keys() - {each.name for each in parameters}:
+            called = getattr(self.likelihood, "name", type(self.likelihood).__name__)
+            hint = (
+                "use likelihoods.weibull() or log_normal()"
+                if column == "censored"
+                else "write offset=None into its __call__, and add it to the predictor"
+            )
+            raise TypeError(f"supervised: {called} takes no {column}=: {hint}, or leave {column}= out.")
         net = random_module("net", self.net, self.prior)
         if y is None or row_weights is None:
             return self.likelihood(net(x), y, **given)
@@ -125,20 +132,3 @@ def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervis
     refuse_uncalled("supervised: prior", prior, "bnnzoo.priors.normal(1.0)")
     refuse_uncalled("supervised: likelihood", likelihood, "bnnzoo.likelihoods.gaussian()")
     return Supervised(net, prior, likelihood)
-
-
-def _refuse_not_taken(likelihood: Likelihood, given: Mapping[str, Any]) -> None:
-    """Refuse columns that the likelihood has no argument for."""
-    if not given:
-        return
-    parameters = inspect.signature(likelihood).parameters.values()
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-        return
-    for name in given.keys() - {each.name for each in parameters}:
-        called = getattr(likelihood, "name", type(likelihood).__name__)
-        hint = (
-            "use likelihoods.weibull() or log_normal()"
-            if name == "censored"
-            else "write offset=None into its __call__, and add it to the predictor"
-        )
-        raise TypeError(f"supervised: {called} takes no {name}=: {hint}, or leave {name}= out.")

@@ -77,13 +77,19 @@ def plot_comparison_forest(
     draw_line(collection, "floor", floor["ends"].to_dataset(name="curve"), visuals, {"width": 2, "color": "gray"})
     draw_points(collection, "points", own["middle"].to_dataset(name="curve"), visuals, {})
     draw_points(collection, "floor_points", floor["middle"].to_dataset(name="curve"), visuals, {"color": "gray"})
-    limits = _limits(comparison, metrics, -0.1).to_dataset(name="curve")
+    models = comparison["model"].values.tolist()
+    places = np.full((len(metrics), len(models), 2, 1), np.nan)
+    for i, metric in enumerate(metrics):
+        found = comparison.get(f"{metric}_limit")
+        places[i, :, 0, 0] = np.nan if found is None else found
+        places[i, :, 1, 0] = len(models) - np.arange(len(models)) - 0.1
+    coords = {"metric": [m.replace("_", " ") for m in metrics], "model": models, "plot_axis": ["x", "y"]}
+    limits = xr.DataArray(places, coords, ("metric", "model", "plot_axis", "place")).to_dataset(name="curve")
     draw_points(collection, "limit", limits, visuals, {"color": "gray", "marker": "C1"})
     draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
-    names = comparison["model"].values.tolist()
     first = drawn["metric"].values[0]
     panels = drawn.isel(model=0, drop=True)
-    collection.map(_name_heights, "ticks", data=panels, ignore_aes="all", names=names, first=first)
+    collection.map(_name_heights, "ticks", data=panels, ignore_aes="all", names=models, first=first)
     draw_titles(collection, drawn, visuals, "metric")
     if plot_collection is None:
         collection.add_legend("model")
@@ -96,18 +102,6 @@ def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], first: s
     backend = backend_from_object(target)
     backend.yticks(heights, names if data["metric"].item() == first else [""] * len(names), target)
     backend.ylim((0.5, len(names) + 0.5), target)
-
-
-def _limits(comparison: xr.Dataset, metrics: list[str], shift: float) -> xr.DataArray:
-    """Return the limit of each mean ``[metric, model, plot_axis, place]``; NaN in a comparison that has none."""
-    models = comparison["model"].values.tolist()
-    places = np.full((len(metrics), len(models), 2, 1), np.nan)
-    for i, metric in enumerate(metrics):
-        found = comparison.get(f"{metric}_limit")
-        places[i, :, 0, 0] = np.nan if found is None else found
-        places[i, :, 1, 0] = len(models) - np.arange(len(models)) + shift
-    coords = {"metric": [m.replace("_", " ") for m in metrics], "model": models, "plot_axis": ["x", "y"]}
-    return xr.DataArray(places, coords, ("metric", "model", "plot_axis", "place"))
 
 
 def _intervals(comparison: xr.Dataset, metrics: list[str], suffix: str, level: float, shift: float) -> xr.Dataset:

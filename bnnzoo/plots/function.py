@@ -81,7 +81,10 @@ def plot_function(
     means = curves({name: (inputs[order], one["mean"].values) for name, one in found.items()})
     collection = new_collection(means, plot_collection, backend, pc_kwargs, facet=True)
     for name, alpha in (("total_band", 0.15), ("epistemic_band", 0.35)):
-        edges = {key: _edges(inputs[order], one, name, num_sds) for key, one in found.items()}
+        edges = {}
+        for key, one in found.items():
+            mean, half = one["mean"].values, num_sds * one[name].values
+            edges[key] = np.stack([inputs[order], mean - half, mean + half])
         draw_band(collection, name, bands(edges), visuals, {"alpha": alpha})
     draw_line(collection, "mean", means, visuals, {})
     draw_observed(collection, observed, found, visuals)
@@ -100,8 +103,3 @@ def _bands(tree: xr.DataTree, rows: int) -> xr.Dataset:
     epistemic = epistemic_variance(tree)
     sds = {"total_band": total**0.5, "epistemic_band": epistemic**0.5}
     return xr.Dataset({"mean": mean} | sds)
-
-
-def _edges(x: np.ndarray, found: xr.Dataset, name: str, num_sds: float) -> np.ndarray:
-    mean, half = found["mean"].values, num_sds * found[name].values
-    return np.stack([x, mean - half, mean + half])

@@ -50,21 +50,17 @@ def draw_scale(target: Any, artist: Any, **kwargs: Any) -> Any:
         target.add_layout(scale, "right")
         return scale
     if backend == "plotly":
-        return _scale_in_plotly(target, kwargs)
+        # a fifth of the panel's width: plotly makes no room for a scale, which would cover the next panel
+        place = target.figure.get_subplot(target.row, target.col)
+        (left, right), (low, high) = place.xaxis.domain, place.yaxis.domain
+        edge = right - SCALE_WIDTH * (right - left)
+        place.xaxis.domain = (left, edge)
+        bar = {"x": edge, "xpad": 2, "y": (low + high) / 2, "len": high - low, "thickness": max(4, 30 * (right - left))}
+        trace = target.figure.data[-1]
+        trace.update(showscale=True, colorbar={"tickfont": {"size": 10}, "nticks": 6, **bar, **kwargs})
+        return trace.colorbar
     target.append({"function": "colour_scale", **kwargs})
     return target[-1]
-
-
-def _scale_in_plotly(target: Any, kwargs: dict[str, Any]) -> Any:
-    """Draw the scale in a fifth of the panel's width: plotly makes no room for it, and it would cover the next panel."""
-    place = target.figure.get_subplot(target.row, target.col)
-    (left, right), (low, high) = place.xaxis.domain, place.yaxis.domain
-    edge = right - SCALE_WIDTH * (right - left)
-    place.xaxis.domain = (left, edge)
-    bar = {"x": edge, "xpad": 2, "y": (low + high) / 2, "len": high - low, "thickness": max(4, 30 * (right - left))}
-    trace = target.figure.data[-1]
-    trace.update(showscale=True, colorbar={"tickfont": {"size": 10}, "nticks": 6, **bar, **kwargs})
-    return trace.colorbar
 
 
 def _in_matplotlib(target: Any, values: Array, **kwargs: Any) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
-from numpy.typing import NDArray
 
 from bnnzoo.diagnostics import function_space, weight_rhat
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
@@ -55,7 +54,8 @@ def plot_rhat(
         "weights": weights["raw"].to_numpy(),
         "weights, matched": weights["matched"].to_numpy(),
     }
-    drawn = curves({name: _ecdf(values) for name, values in groups.items()})
+    known = {name: np.sort(values[np.isfinite(values)].ravel()) for name, values in groups.items()}
+    drawn = curves({name: (v, np.arange(1, len(v) + 1) / max(1, len(v))) for name, v in known.items()})
     line = curves({"reference": (np.full(2, THRESHOLD), np.array([0.0, 1.0]))}).isel(model=0, drop=True)
     collection = new_collection(drawn, plot_collection, backend, pc_kwargs)
     draw_line(collection, "ref_line", line, visuals, {"color": "gray", "linestyle": "C1"})
@@ -63,8 +63,3 @@ def plot_rhat(
     draw_labels(collection, drawn, visuals, "R-hat", "fraction at most")
     add_legend(collection, plot_collection, drawn)
     return collection
-
-
-def _ecdf(values: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    known = np.sort(values[np.isfinite(values)].ravel())
-    return known, np.arange(1, len(known) + 1) / max(1, len(known))

@@ -103,7 +103,8 @@ def plot_windows(
         pc_kwargs.setdefault("cols", ["statistic"])
         pc_kwargs.setdefault("aes", {"color": ["model"]})
         pc_kwargs.setdefault("col_wrap", MAX_COLUMNS)
-        figure = {"figsize": _figsize(len(names))} if backend == "matplotlib" else {}
+        room = 3.2 * min(MAX_COLUMNS, len(names)) + 1.5, 2.6 * -(-len(names) // MAX_COLUMNS)  # inches, for titles too
+        figure = {"figsize": room} if backend == "matplotlib" else {}
         figure |= figure_settings(backend, pc_kwargs, shares_axes=False)
         collection = PlotCollection.wrap(drawn, backend=backend, figure_kwargs=figure, **pc_kwargs)
     else:
@@ -116,11 +117,6 @@ def plot_windows(
     draw_labels(collection, drawn, visuals, "window", "")
     add_legend(collection, plot_collection, drawn)
     return collection
-
-
-def _figsize(num_panels: int) -> tuple[float, float]:
-    """Return a size in inches at which the titles of panels have room."""
-    return 3.2 * min(MAX_COLUMNS, num_panels) + 1.5, 2.6 * -(-num_panels // MAX_COLUMNS)
 
 
 def _curves(found: Mapping[str, xr.Dataset], names: Sequence[str], values: Any) -> xr.Dataset:

@@ -80,7 +80,21 @@ def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> B
         return None
     with isolated(0, device), torch.no_grad():
         if not num_blocks:
-            return _literal(batched, args)
+            # torch's operations, none of them changed
+            flat, spec_of = flattened(batched, args)
+            try:
+                graph = literal(flat, clones(args))
+            except (RuntimeError, UserWarning, NumericalFailure):
+                return None
+            if args[0].device.type != "cpu" or not draws_from_generator(graph):
+                return None
+            run = rescued(graph, graph)
+            return BlockGraph(
+                lambda generator, places, *args: pytree.tree_unflatten(
+                    list(run(generator, *tensors_of(args))), spec_of[0]
+                ),
+                True,
+            )
         if device.type == "cpu" and num_blocks * seen.seconds() > NATIVE_FROM:
             native = _native(single, args)
             if native is not None and _agrees(native, args, expected):
@@ -107,22 +121,6 @@ class _Operations(DispatchMode):
     def seconds(self) -> float:
         """Return roughly how long they take."""
         return estimated_seconds(self._number, self._elements)
-
-
-def _literal(batched: Callable[..., dict[Any, Tensor]], args: tuple[Any, ...]) -> BlockGraph | None:
-    """Return the function of a block as torch's operations, none of them changed."""
-    flat, spec_of = flattened(batched, args)
-    try:
-        graph = literal(flat, clones(args))
-    except (RuntimeError, UserWarning, NumericalFailure):
-        return None
-    if args[0].device.type != "cpu" or not draws_from_generator(graph):
-        return None
-    run = rescued(graph, graph)
-    return BlockGraph(
-        lambda generator, places, *args: pytree.tree_unflatten(list(run(generator, *tensors_of(args))), spec_of[0]),
-        True,
-    )
 
 
 def _traced(

@@ -75,7 +75,15 @@ def features(
     {'chain': 1, 'draw': 1, 'obs_id': 20, 'feature': 5}
     """
     found = _network(posterior, network)
-    module, before = _layer(found, layer)
+    # the submodule to listen to, and whether to its input rather than its output
+    modules, before = dict(found.module.named_modules()), layer is None
+    if layer is None:
+        with_parameters = [path for path, each in found.layers.named_modules() if [*each.parameters(recurse=False)]]
+        module = modules[last_layer(found) if found.samples_itself else with_parameters[-1]]
+    elif layer not in modules or not layer:
+        raise ValueError(f"The network has no layer {layer!r}; it has {', '.join(filter(None, modules)) or 'none'}.")
+    else:
+        module = modules[layer]
     density = posterior.density
     theta = posterior.draws(num_draws, posterior.info.seed if seed is None else seed).detach()
     theta = theta.mean((0, 1), keepdim=True) if at_mean else theta
@@ -105,17 +113,6 @@ def _network(posterior: Posterior, name: str | None) -> Network:
     if name is not None and name not in known:
         raise ValueError(f"The model has no network {name!r}; it has {', '.join(known)}.")
     return known[name] if name is not None else next(iter(known.values()))
-
-
-def _layer(network: Network, name: str | None) -> tuple[nn.Module, bool]:
-    """Return the submodule to listen to, and whether to its input rather than its output."""
-    modules = dict(network.module.named_modules())
-    if name is None:
-        with_parameters = (path for path, layer in network.layers.named_modules() if [*layer.parameters(recurse=False)])
-        return modules[[*with_parameters][-1] if not network.samples_itself else last_layer(network)], True
-    if name not in modules or not name:
-        raise ValueError(f"The network has no layer {name!r}; it has {', '.join(filter(None, modules)) or 'none'}.")
-    return modules[name], False
 
 
 def _captured(

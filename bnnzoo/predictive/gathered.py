@@ -41,7 +41,11 @@ class Gathered:
         by_row = {name: each for name, each in part.variables.items() if ROWS in each.dims}
         if rows.start == 0:
             self._rest, self._coords = part.drop_vars(list(by_row)), set(part.coords) & set(by_row)
-            self._whole = {name: (each.dims, self._empty(each), dict(each.attrs)) for name, each in by_row.items()}
+            self._whole = {}
+            for name, each in by_row.items():
+                shape = [self._num_rows if dim == ROWS else size for dim, size in each.sizes.items()]
+                kind = object if each.dtype.kind in "SU" else each.dtype  # texts may be longer in later parts
+                self._whole[name] = each.dims, np.empty(shape, dtype=kind), dict(each.attrs)
         for name, each in by_row.items():
             dims, whole, attrs = self._whole[name]
             self._whole[name] = dims, widened(whole, each.to_numpy()), attrs
@@ -50,8 +54,3 @@ class Gathered:
     def dataset(self) -> xr.Dataset:
         """Return the whole."""
         return self._rest.assign(self._whole).set_coords(list(self._coords))
-
-    def _empty(self, part: xr.Variable) -> Any:
-        """Return room for all rows; texts may be longer in later parts."""
-        shape = [self._num_rows if dim == ROWS else size for dim, size in part.sizes.items()]
-        return np.empty(shape, dtype=object if part.dtype.kind in "SU" else part.dtype)

@@ -135,20 +135,19 @@ class Labels:
                     f"coords[{dim!r}] has {len(labels)} labels, but the dimension has length "
                     f"{' or '.join(map(str, sorted(lengths[dim])))}: write one label for each."
                 )
-        found = {name: self._on(group) for name, group in groups.items()}
+        known = {**self.model_coords, **self.coords}
+        found: dict[str, xr.Dataset] = {}
+        for name, group in groups.items():
+            fitting = {dim: labels for dim, labels in known.items() if group.sizes.get(dim) == len(labels)}
+            found[name] = group.assign_coords({dim: _array(labels) for dim, labels in fitting.items()})
+            if "class_id" in known or not self.class_names or group.sizes.get("class_id") != len(self.class_names):
+                continue
+            for values in found[name].data_vars.values():
+                if "class_id" in values.dims:
+                    values.attrs["class_names"] = list(self.class_names)
         for name in TITLED & found.keys():
             for site in self.titles.keys() & found[name].data_vars.keys():
                 found[name][site].attrs["long_name"] = self.titles[site]
-        return found
-
-    def _on(self, group: xr.Dataset) -> xr.Dataset:
-        known = {**self.model_coords, **self.coords}
-        fitting = {dim: labels for dim, labels in known.items() if group.sizes.get(dim) == len(labels)}
-        found = group.assign_coords({dim: _array(labels) for dim, labels in fitting.items()})
-        if self.class_names and "class_id" not in known and found.sizes.get("class_id") == len(self.class_names):
-            for values in found.data_vars.values():
-                if "class_id" in values.dims:
-                    values.attrs["class_names"] = list(self.class_names)
         return found
 
 

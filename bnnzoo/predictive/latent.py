@@ -121,6 +121,9 @@ def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
     stats = _sample_stats(draws)
+    jacobians: Arrays = {}
+    if "log_q" in stats:
+        jacobians = _evaluated(draws, lambda theta: {"log_jacobian": log_jacobian(density, theta)}, ())
     of_sites = datatree.by_draw(latent or _weight_norms(draws), labels)
     return {
         "posterior": of_sites.merge(discrete.pop("discrete")) if discrete else of_sites,
@@ -128,7 +131,7 @@ def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels
         "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
         "auxiliary": datatree.by_draw(hidden, labels),
         "log_prior": datatree.by_draw(_log_priors(draws)),
-        "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
+        "sample_stats": datatree.by_draw(stats | jacobians),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
     }
 
@@ -220,15 +223,14 @@ def _log_priors(draws: PosteriorDraws) -> Arrays:
     return {f"{name}_factor" if name in DIMENSIONS else name: values for name, values in found.items()}
 
 
-def _log_jacobians(draws: PosteriorDraws) -> Arrays:
-    density = draws.posterior.density
-    return _evaluated(draws, lambda theta: {"log_jacobian": log_jacobian(density, theta)}, ())
-
-
 def _sample_stats(draws: PosteriorDraws) -> Arrays:
     posterior = draws.posterior
-    stats = {name: _like_draws(posterior, value, draws) for name, value in posterior.info.sample_stats.items()}
-    known = {name: value for name, value in stats.items() if value is not None}
+    known: dict[str, Tensor] = {}
+    for name, value in posterior.info.sample_stats.items():
+        if isinstance(posterior, Draws) and value.shape == posterior.theta.shape[:2]:  # thinned as its draws were
+            known[name] = replace(posterior, theta=value[..., None]).draws(draws.theta.shape[1])[..., 0]
+        elif value.shape == draws.theta.shape[:2]:  # others do not belong to these draws
+            known[name] = value
     if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
     if (
@@ -241,13 +243,6 @@ def _sample_stats(draws: PosteriorDraws) -> Arrays:
         else:
             log_q = _in_parts(lambda part: posterior.log_prob(part), draws.theta)  # type: ignore[arg-type,return-value]  # it is none of None
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
-
-
-def _like_draws(posterior: Posterior, statistic: Tensor, draws: PosteriorDraws) -> Tensor | None:
-    """Thin a statistic ``[C, S]`` as its draws were thinned; None if it does not belong to these draws."""
-    if isinstance(posterior, Draws) and statistic.shape == posterior.theta.shape[:2]:
-        return replace(posterior, theta=statistic[..., None]).draws(draws.theta.shape[1])[..., 0]
-    return statistic if statistic.shape == draws.theta.shape[:2] else None
 
 
 def _log_joint(draws: PosteriorDraws) -> dict[str, Tensor]:

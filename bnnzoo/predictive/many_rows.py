@@ -157,7 +157,8 @@ class ManyRows:
         if rows.start == 0:
             refuse_all_lost(draws, band, arrays)
         groups = as_groups(draws, band, arrays, labels, functions.kept)
-        groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
+        found = {variable.name: values for variable, values in arrays.items() if variable.group == "deterministic"}
+        groups["deterministic"] = datatree.by_draw(draws.per_draw(found), replace(labels, plates=sites))
         return Band(rows, self._numbered(groups, rows))
 
     def _prepared(
@@ -215,11 +216,6 @@ class _Block:
     rows: slice
     kept: slice
     tiles: list[tuple[int, Tile]]
-
-
-def _deterministics(draws: PosteriorDraws, arrays: Arrays, labels: Labels) -> xr.Dataset:
-    found = {variable.name: values for variable, values in arrays.items() if variable.group == "deterministic"}
-    return datatree.by_draw(draws.per_draw(found), labels)
 
 
 def _splits(density: LogDensity, theta: Tensor, head: Rows, num_rows: int, where: Data | IndexedRows) -> bool:

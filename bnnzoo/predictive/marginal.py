@@ -15,7 +15,7 @@ from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import jacobian_in_blocks
 from bnnzoo.core.parameters.restricted import restricted
-from bnnzoo.core.posterior.covariance import Covariance, Embedded
+from bnnzoo.core.posterior.covariance import Embedded
 from bnnzoo.core.posterior.posterior import Gaussian, Posterior
 from bnnzoo.core.program.sites import innermost
 from bnnzoo.core.program.turns import one_at_a_time
@@ -154,7 +154,10 @@ def _blocks(posterior: Gaussian, fn: Distribution, active: tuple[bool, ...], dat
 
 def _covariances(posterior: Gaussian, blocks: list[Tensor], active: tuple[bool, ...], data: Data) -> list[Tensor]:
     r"""Return :math:`J \Sigma J^T` ``[B, ..., d, d]`` of each block ``[B, ..., d]`` that varies."""
-    density, theta, covariance = _varying(posterior)
+    density, theta, covariance = posterior.density, posterior.loc, posterior.covariance
+    if isinstance(covariance, Embedded):  # in those entries theta[R] that vary
+        density, theta = restricted(density, theta, covariance.index), theta[covariance.index]
+        covariance = covariance.covariance
     whole = torch.cat([z.reshape(len(z), -1) for z in blocks], -1)
 
     def outputs(theta: Tensor, *batch: Any) -> Tensor:
@@ -167,14 +170,6 @@ def _covariances(posterior: Gaussian, blocks: list[Tensor], active: tuple[bool, 
     parts = zip(blocks, torch.cat(roots).split(widths, 1), strict=True)
     shaped = [root.reshape(*z.shape, root.shape[-1]) for z, root in parts]
     return [root @ root.mT for root in shaped]
-
-
-def _varying(posterior: Gaussian) -> tuple[LogDensity, Tensor, Covariance]:
-    """Return the density as a function of those entries ``theta[R]`` that vary, their mode, and their covariance."""
-    density, theta, covariance = posterior.density, posterior.loc, posterior.covariance
-    if not isinstance(covariance, Embedded):
-        return density, theta, covariance
-    return restricted(density, theta, covariance.index), theta[covariance.index], covariance.covariance
 
 
 def _moving(density: LogDensity, theta: Tensor, batch: Data, active: tuple[bool, ...]) -> list[Tensor]:

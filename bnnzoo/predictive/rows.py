@@ -226,7 +226,19 @@ def row_groups(
     if len(functions) == 1:
         found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
     else:
-        found = _by_component(functions, draws, rows, chunk_size)
+        assert draws.members is not None
+        members = draws.members.flatten()
+        found = {}  # the draws of each component by its own functions, back where they came from
+        for number, own in enumerate(functions):
+            chosen = (members == number).nonzero()[:, 0]
+            if not len(chosen):
+                continue
+            part = _evaluated(own, draws.flat[chosen.to(draws.flat.device)], rows, draws.seed + number, chunk_size)
+            for name, values in part.items():
+                if name not in found:
+                    found[name] = np.empty((len(members), *values.shape[1:]), values.dtype)
+                found[name] = widened(found[name], values)
+                found[name][chosen.numpy()] = values
     refuse_all_lost(draws, rows, found)
     return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
 
@@ -278,26 +290,6 @@ def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, ch
     return evaluate(functions.pure, theta, *where[1:], blocks) | evaluate_random(
         functions.drawn, theta, *where[1:], tiles, seed
     )
-
-
-def _by_component(
-    functions: Sequence[RowFunctions], draws: PosteriorDraws, rows: Rows, chunk_size: int | None
-) -> Arrays:
-    """Evaluate the draws of each component of a mixture by its own functions, and put them back where they came from."""
-    assert draws.members is not None
-    members = draws.members.flatten()
-    out: Arrays = {}
-    for number, own in enumerate(functions):
-        places = (members == number).nonzero()[:, 0]
-        if not len(places):
-            continue
-        found = _evaluated(own, draws.flat[places.to(draws.flat.device)], rows, draws.seed + number, chunk_size)
-        for name, values in found.items():
-            if name not in out:
-                out[name] = np.empty((len(members), *values.shape[1:]), values.dtype)
-            out[name] = widened(out[name], values)
-            out[name][places.numpy()] = values
-    return out
 
 
 def _in_group(group: str, arrays: Arrays) -> Arrays:

@@ -91,13 +91,13 @@ class BNNEstimator(BaseEstimator):
 
     def _model(self) -> Model:
         num_features, num_outputs = self.n_features_in_, self._num_outputs()
-        makes = self._perceptron if self.network is None else self.network
         prior = priors.fan_in() if self.prior is None else self.prior
         likelihood = self._default_likelihood() if self.likelihood is None else self.likelihood
-        return supervised(makes(num_features, num_outputs), prior, likelihood)
-
-    def _perceptron(self, num_features: int, num_outputs: int) -> nn.Module:
-        return mlp(num_features, tuple(self.hidden), num_outputs, self.activation)
+        if self.network is None:
+            network: nn.Module = mlp(num_features, tuple(self.hidden), num_outputs, self.activation)
+        else:
+            network = self.network(num_features, num_outputs)
+        return supervised(network, prior, likelihood)
 
     def _num_outputs(self) -> int:
         raise NotImplementedError

@@ -78,8 +78,11 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
             Itself.
         """
         x, y = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
-        _refuse_single_row("BNNRegressor", len(y))
-        self.y_loc_, self.y_scale_ = self._standardisation(np.asarray(y, float))
+        if len(y) < 2:
+            raise ValueError("BNNRegressor needs two rows or more, and the data have 1 sample.")
+        values = np.asarray(y, float)
+        standardises = self.standardize and self.likelihood is None
+        self.y_loc_, self.y_scale_ = (float(values.mean()), float(values.std()) or 1.0) if standardises else (0.0, 1.0)
         self._fit(x, ((y - self.y_loc_) / self.y_scale_).astype(x.dtype))
         return self
 
@@ -130,18 +133,8 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
         found = draws.quantile(list(quantiles), ("chain", "draw")).to_numpy().astype(float)
         return np.moveaxis(found, 0, -1) * self.y_scale_ + self.y_loc_
 
-    def _standardisation(self, y: Array) -> tuple[float, float]:
-        if self.likelihood is not None or not self.standardize:
-            return 0.0, 1.0
-        return float(y.mean()), float(y.std()) or 1.0
-
     def _num_outputs(self) -> int:
         return 1
 
     def _default_likelihood(self) -> Likelihood:
         return likelihoods.gaussian()
-
-
-def _refuse_single_row(name: str, num_rows: int) -> None:
-    if num_rows < 2:
-        raise ValueError(f"{name} needs two rows or more, and the data have 1 sample.")

@@ -105,7 +105,16 @@ def check_measure(measure: Measure, tree: xr.DataTree, *, uses_chains: bool = Fa
 def _check_draws(name: str, measure: Measure, tree: xr.DataTree, result: xr.Dataset) -> None:
     shuffled = _take(tree, "draw", slice(None, None, -1))
     _check_equal(name, "depends on the order of draws", result, _as_dataset(measure(shuffled)))
-    joined = datatree.from_groups({name: _one_chain(node.to_dataset()) for name, node in tree.children.items()}, {})
+    groups = {}
+    for group, node in tree.children.items():
+        dataset = node.to_dataset()
+        if "chain" in dataset.dims:
+            stacked = dataset.stack(all_draws=("chain", "draw"), create_index=False)
+            stacked = stacked.drop_vars(("chain", "draw"), errors="ignore").rename(all_draws="draw")
+            dataset = stacked.expand_dims("chain").transpose("chain", "draw", ...)
+            dataset = dataset.assign_coords(chain=[0], draw=np.arange(dataset.sizes["draw"]))
+        groups[group] = dataset
+    joined = datatree.from_groups(groups, {})
     _check_equal(name, "depends on how draws are spread over chains", result, _as_dataset(measure(joined)))
 
 
@@ -118,16 +127,6 @@ def _take(tree: xr.DataTree, dim: str, index: slice) -> xr.DataTree:
         return dataset.isel({dim: index}) if dim in dataset.dims else dataset
 
     return tree.map_over_datasets(take)
-
-
-def _one_chain(dataset: xr.Dataset) -> xr.Dataset:
-    if "chain" not in dataset.dims:
-        return dataset
-    stacked = dataset.stack(all_draws=("chain", "draw"), create_index=False).drop_vars(
-        ("chain", "draw"), errors="ignore"
-    )
-    single = stacked.rename(all_draws="draw").expand_dims("chain")
-    return single.transpose("chain", "draw", ...).assign_coords(chain=[0], draw=np.arange(single.sizes["draw"]))
 
 
 def _check_equal(name: str, failure: str, expected: xr.Dataset, found: xr.Dataset) -> None:

@@ -57,26 +57,35 @@ def check_model(
     with leaves_no_trace("Reading the model"):
         density, first = read_model(model, data, torch.float64, where)
         theta = density.init(num_points, seed)
-        _check_repeatable(density, theta[0])
+        found = []
+        for stream in (0, 1):
+            with isolated(stream, theta.device), torch.no_grad():
+                found.append(density.log_joint(theta[0], *density.data))
+        if not torch.equal(found[0], found[1]):
+            raise AssertionError(
+                f"The log density at one point is {found[0].item():.6g} and then {found[1].item():.6g}: the model draws "
+                "random numbers outside of pyro.sample."
+            )
         values, gradients = density.value_and_grad(theta, *density.data)
     for point, value, gradient in zip(theta, values, gradients, strict=True):
         _check_value(density, point, value)
-        _check_gradient(density, point, gradient, seed)
-    _check_batched(density, theta)
-    _check_predictive(density, theta)
+        generator = torch.Generator().manual_seed(seed)
+        direction = torch.randn(point.shape, generator=generator, dtype=point.dtype).to(point.device)
+        direction = direction / direction.norm()
+        with torch.no_grad():
+            ends = [density.log_joint(point + sign * STEP * direction, *density.data) for sign in (1.0, -1.0)]
+        difference = (ends[0] - ends[1]) / (2 * STEP)
+        _check_close("The gradient along a direction", gradient @ direction, "the central difference", difference, 1e-5)
+    with torch.no_grad():
+        batched = vmap(density.log_joint, in_dims=(0, *(None for _ in density.data)))(theta, *density.data)
+        looped = torch.stack([density.log_joint(point, *density.data) for point in theta])
+    _check_close("The batched log density", batched, "the looped one", looped)
+    with isolated(0, theta.device), torch.no_grad():
+        draws = density.predictive(theta[0], *density.data)
+    for name, draw in draws.items():
+        if draw.is_floating_point() and not torch.isfinite(draw).all():
+            raise AssertionError(f"Site {name!r} has draws that are not finite at a starting point.")
     refuse_inconsistent(density, first)
-
-
-def _check_repeatable(density: LogDensity, theta: Tensor) -> None:
-    values = []
-    for stream in (0, 1):
-        with isolated(stream, theta.device), torch.no_grad():
-            values.append(density.log_joint(theta, *density.data))
-    if not torch.equal(values[0], values[1]):
-        raise AssertionError(
-            f"The log density at one point is {values[0].item():.6g} and then {values[1].item():.6g}: the model draws "
-            "random numbers outside of pyro.sample."
-        )
 
 
 def _check_value(density: LogDensity, theta: Tensor, value: Tensor) -> None:
@@ -95,31 +104,6 @@ def _check_value(density: LogDensity, theta: Tensor, value: Tensor) -> None:
     ):
         parts = density.log_prior(theta) + density.log_likelihood(theta, *density.data).sum()
         _check_close("The log density", value, "prior plus pointwise likelihood", parts)
-
-
-def _check_gradient(density: LogDensity, theta: Tensor, gradient: Tensor, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    direction = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
-    direction = direction / direction.norm()
-    with torch.no_grad():
-        ends = [density.log_joint(theta + sign * STEP * direction, *density.data) for sign in (1.0, -1.0)]
-    difference = (ends[0] - ends[1]) / (2 * STEP)
-    _check_close("The gradient along a direction", gradient @ direction, "the central difference", difference, 1e-5)
-
-
-def _check_batched(density: LogDensity, theta: Tensor) -> None:
-    with torch.no_grad():
-        batched = vmap(density.log_joint, in_dims=(0, *(None for _ in density.data)))(theta, *density.data)
-        looped = torch.stack([density.log_joint(point, *density.data) for point in theta])
-    _check_close("The batched log density", batched, "the looped one", looped)
-
-
-def _check_predictive(density: LogDensity, theta: Tensor) -> None:
-    with isolated(0, theta.device), torch.no_grad():
-        draws = density.predictive(theta[0], *density.data)
-    for name, draw in draws.items():
-        if draw.is_floating_point() and not torch.isfinite(draw).all():
-            raise AssertionError(f"Site {name!r} has draws that are not finite at a starting point.")
 
 
 def _check_close(what: str, found: Tensor, other: str, expected: Tensor, relative: float = 1e-9) -> None:

@@ -62,7 +62,16 @@ def aligned(
         rows, xr.DataArray, of[:1].upper() + of[1:], "a DataArray with one value for each row, as measures return it"
     )
     dims = [dim for dim in rows.dims if dim not in apart_from]
-    array = _with_dims(as_array(values), dims, rows, name, of)
+    array = as_array(values)
+    # xarray's default names of dims mean nothing
+    if array.ndim == len(dims) and all(array.dims[i] == f"dim_{i}" for i in range(array.ndim)):
+        array = array.rename(dict(zip(array.dims, dims, strict=True)))
+    if {*array.dims} != {*dims}:
+        raise ValueError(
+            f"Values of {name} with {_sizes(array.sizes)} cannot belong to {of}, whose rows have "
+            f"{_sizes({dim: rows.sizes[dim] for dim in dims})}: pass them with exactly these dims."
+        )
+    array = array.transpose(*dims)
     for dim in dims:
         array = _in_order(array, rows, dim, name, of)
     return array
@@ -74,18 +83,6 @@ def as_array(values: Observed) -> xr.DataArray:
         return values
     array = xr.DataArray(np.asarray(values))
     return array.assign_coords(dim_0=values.index) if isinstance(values, pd.Series | pd.DataFrame) else array
-
-
-def _with_dims(array: xr.DataArray, dims: Sequence[Hashable], rows: xr.DataArray, name: str, of: str) -> xr.DataArray:
-    """Return the array with the given dims in their order; xarray's default names of dims mean nothing."""
-    if array.ndim == len(dims) and all(array.dims[i] == f"dim_{i}" for i in range(array.ndim)):
-        array = array.rename(dict(zip(array.dims, dims, strict=True)))
-    if {*array.dims} != {*dims}:
-        raise ValueError(
-            f"Values of {name} with {_sizes(array.sizes)} cannot belong to {of}, whose rows have "
-            f"{_sizes({dim: rows.sizes[dim] for dim in dims})}: pass them with exactly these dims."
-        )
-    return array.transpose(*dims)
 
 
 def _in_order(array: xr.DataArray, rows: xr.DataArray, dim: Hashable, name: str, of: str) -> xr.DataArray:

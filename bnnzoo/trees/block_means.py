@@ -157,15 +157,8 @@ def tiles(array: xr.DataArray, tile_bytes: int = TILE_BYTES) -> Iterator[tuple[A
     order = [array.dims.index(dim) for dim in (*SAMPLE_DIMS, *kept)]
     if 0 in array.shape:
         raise ValueError(f"There is nothing to average: the sizes are {dict(array.sizes)}.")
-    lengths = _block_lengths(array, kept[0], tile_bytes)
-    for chain, draw, rows in product(*(_slices(array.sizes[dim], length) for dim, length in lengths.items())):
-        block = array.isel({"chain": chain, "draw": draw, kept[0]: rows})
-        values = block.to_numpy().transpose(order)
-        yield values.reshape(-1, *values.shape[2:]), rows
-
-
-def _block_lengths(array: xr.DataArray, rows_dim: Hashable, tile_bytes: int) -> dict[Hashable, int]:
-    """Choose whole stored chunks, up to the size of a block, since reading part of a chunk costs as much as all of it."""
+    # whole stored chunks, up to the size of a block, since reading part of a chunk costs as much as all of it
+    rows_dim = kept[0]
     lengths = {"chain": 1, "draw": min(array.sizes["draw"], MIN_TILE_DRAWS), rows_dim: 1} | _stored_chunks(array)
     lengths = {dim: lengths[dim] for dim in ("chain", "draw", rows_dim)}
     others = [size for dim, size in array.sizes.items() if dim not in lengths]
@@ -174,7 +167,10 @@ def _block_lengths(array: xr.DataArray, rows_dim: Hashable, tile_bytes: int) -> 
         times = max(1, min(room, -(-array.sizes[dim] // lengths[dim])))
         lengths[dim] *= times
         room //= times
-    return lengths
+    for chain, draw, rows in product(*(_slices(array.sizes[dim], length) for dim, length in lengths.items())):
+        block = array.isel({"chain": chain, "draw": draw, kept[0]: rows})
+        values = block.to_numpy().transpose(order)
+        yield values.reshape(-1, *values.shape[2:]), rows
 
 
 def _stored_chunks(array: xr.DataArray) -> dict[Hashable, int]:

@@ -70,9 +70,11 @@ def moment(data: Labelled, name: str) -> xr.DataArray:
         array = group[_find(group, (name,))]
     needed = (*SAMPLE_DIMS, *(("class_id",) if name == "probs" else ()))
     if missing := [dim for dim in needed if dim not in array.dims]:
+        advice = f"add it, as in array.expand_dims({missing[0]!r}), or rename the dim of draws, as in array.rename(sample='draw')"
+        if missing[0] == "class_id":
+            advice = "rename the dim of classes, as in probs.rename(k='class_id')"
         raise ValueError(
-            f"{name!r} has dims {_listed(array.dims)}, but no {missing[0]!r}, which the {MEANING[name]} must have: "
-            f"{_how_to_add(missing[0])}."
+            f"{name!r} has dims {_listed(array.dims)}, but no {missing[0]!r}, which the {MEANING[name]} must have: {advice}."
         )
     if len(array.dims) == 2:
         raise ValueError(f"{name!r} has dims {_listed(array.dims)}, but no dim of observations, such as 'obs_id'.")
@@ -137,7 +139,13 @@ def _observed(data: Labelled) -> xr.DataArray:
     is_new = {"predictions", "observed_data"} <= {*data.children}  # what was observed in training is of other rows
     for group in ("predictions_observed_data", *(() if is_new else ("observed_data",))):
         if group in data.children:
-            return _only_variable(data[group].to_dataset(), group)
+            found = data[group].to_dataset()
+            if len(found.data_vars) != 1:
+                raise ValueError(
+                    f"Group {group!r} has variables {_listed(found.data_vars)} instead of one: choose one of them, as in "
+                    f"y=tree[{group!r}]['...']."
+                )
+            return next(iter(found.data_vars.values()))
     raise ValueError(
         f"The tree has no observations{' of the rows it predicts' if is_new else ''} (groups: "
         f"{_listed(data.children)}): make it with bnnzoo.predict(posterior, x, y), observations included, or pass "
@@ -265,21 +273,6 @@ def _wanted(names: Sequence[str]) -> str:
 def _how_to_make(name: str) -> str:
     dims = DIMS.get(name, ROW_DIMS)
     return f"for a tree made by other means, write tree['conditional'] = xr.DataTree(xr.Dataset({{{name!r}: ({dims}, {name})}}))"
-
-
-def _only_variable(group: xr.Dataset, name: str) -> xr.DataArray:
-    if len(group.data_vars) != 1:
-        raise ValueError(
-            f"Group {name!r} has variables {_listed(group.data_vars)} instead of one: choose one of them, as in "
-            f"y=tree[{name!r}]['...']."
-        )
-    return next(iter(group.data_vars.values()))
-
-
-def _how_to_add(dim: str) -> str:
-    if dim == "class_id":
-        return "rename the dim of classes, as in probs.rename(k='class_id')"
-    return f"add it, as in array.expand_dims({dim!r}), or rename the dim of draws, as in array.rename(sample='draw')"
 
 
 def _listed(names: Iterable[object]) -> str:

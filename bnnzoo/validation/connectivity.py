@@ -71,7 +71,14 @@ def mode_connectivity(
             raise ValueError(f"There is no draw {draw} in chain {chain}: the draws are {tuple(theta.shape[:2])}.")
     density = posterior.density
     ends = torch.stack([theta[first], theta[second]])
-    matched = _with_weights(density, ends, match_weights(_weights(density, ends), (0, 0), rescale=False))
+    weights = match_weights(_weights(density, ends), (0, 0), rescale=False)
+    constrained: Mapping[str, Tensor] = density.constrain(ends)
+    new = {str(name): torch.as_tensor(np.array(array[0]), dtype=ends.dtype) for name, array in weights.items()}
+    merged = {
+        name: new[name].to(value.device).reshape(value.shape) if name in new else value
+        for name, value in constrained.items()
+    }
+    matched = torch.stack([density.unconstrain({name: value[i] for name, value in merged.items()}) for i in range(2)])
     fractions = np.linspace(0, 1, num_points)
     paths = {"raw": _along(density, ends, fractions), "matched": _along(density, matched, fractions)}
     found = {name: ("fraction", values, {"units": "nats"}) for name, values in paths.items()}
@@ -88,17 +95,6 @@ def _weights(density: LogDensity, theta: Tensor) -> xr.DataTree:
     tree = xr.DataTree.from_dict({"weights": xr.Dataset(group)})
     tree.attrs["layers"] = json.dumps([chain for network in density.networks if (chain := layer_chain(network))])
     return tree
-
-
-def _with_weights(density: LogDensity, theta: Tensor, weights: xr.Dataset) -> Tensor:
-    """Return unconstrained vectors ``[2, P]`` with other weights."""
-    values: Mapping[str, Tensor] = density.constrain(theta)
-    new = {str(name): torch.as_tensor(np.array(array[0]), dtype=theta.dtype) for name, array in weights.items()}
-    merged = {
-        name: new[name].to(value.device).reshape(value.shape) if name in new else value
-        for name, value in values.items()
-    }
-    return torch.stack([density.unconstrain({name: value[i] for name, value in merged.items()}) for i in range(2)])
 
 
 def _along(density: LogDensity, ends: Tensor, fractions: np.ndarray) -> np.ndarray:

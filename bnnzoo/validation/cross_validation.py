@@ -10,7 +10,7 @@ from arviz_stats.loo.lfo_cv import lfo_cv
 from arviz_stats.loo.loo_kfold import loo_kfold
 from arviz_stats.loo.reloo import reloo as arviz_reloo
 from arviz_stats.utils import ELPDData
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
 from bnnzoo.core.method import Method
@@ -94,7 +94,35 @@ def kfold(
     ('loo_kfold', 40)
     """
     posterior, refits = _fitted(model, method, data, num_draws, seed, options)
-    labels = _folds(posterior.density.num_data, num_folds, folds, stratify_by, group_by, seed)
+    num_rows = posterior.density.num_data
+    given = {"folds": folds, "stratify_by": stratify_by, "group_by": group_by}
+    ways = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    if len(ways) > 1:
+        raise ValueError(f"{' and '.join(ways)} divide the rows in different ways: give one of them.")
+    for name, values in ways.items():
+        if values.shape != (num_rows,):
+            raise ValueError(
+                f"{name} has shape {values.shape}; write one entry for each of the {num_rows} observations."
+            )
+        if len(np.unique(values)) < 2:
+            raise ValueError(
+                f"{name} has the same entry for every observation: nothing is left to fit when it is left out."
+            )
+    if "folds" not in ways and not (isinstance(num_folds, int) and 2 <= num_folds <= num_rows):
+        raise ValueError(
+            f"num_folds={num_folds!r}; write a number between 2 and the number of observations, {num_rows}."
+        )
+    if "folds" in ways:
+        labels = np.unique(ways["folds"], return_inverse=True)[1]
+    else:
+        way, strata = next(iter(ways.items()), ("", None))
+        splitter = {"stratify_by": StratifiedKFold, "group_by": GroupKFold}.get(way, KFold)
+        parts = splitter(num_folds, shuffle=True, random_state=seed).split(
+            np.zeros(num_rows), **{"groups" if way == "group_by" else "y": strata}
+        )
+        labels = np.empty(num_rows, dtype=np.intp)
+        for number, (_, left_out) in enumerate(parts):
+            labels[left_out] = number
     smallest = int(np.unique(labels, return_counts=True)[1].min())
     refuse_dependent_parts(posterior.density, len(labels) - smallest, "kfold", may_scale=False)
     refits.prepare([np.flatnonzero(labels == label) for label in np.unique(labels)], executor)
@@ -242,41 +270,3 @@ def _fitted(
     log_likelihood = by_row(tree["log_likelihood"].to_dataset())
     tree = tree.assign({"log_likelihood": xr.DataTree(log_likelihood.to_dataset())})
     return posterior, Refits(tree, density, Refit(method, np.array([], dtype=np.intp), seed, num_draws))
-
-
-def _folds(
-    num_rows: int,
-    num_folds: int,
-    folds: ArrayLike | None,
-    stratify_by: ArrayLike | None,
-    group_by: ArrayLike | None,
-    seed: int,
-) -> NDArray[np.intp]:
-    """Return the number of the fold of each row."""
-    given = {"folds": folds, "stratify_by": stratify_by, "group_by": group_by}
-    ways = {name: np.asarray(values) for name, values in given.items() if values is not None}
-    if len(ways) > 1:
-        raise ValueError(f"{' and '.join(ways)} divide the rows in different ways: give one of them.")
-    for name, values in ways.items():
-        if values.shape != (num_rows,):
-            raise ValueError(
-                f"{name} has shape {values.shape}; write one entry for each of the {num_rows} observations."
-            )
-        if len(np.unique(values)) < 2:
-            raise ValueError(
-                f"{name} has the same entry for every observation: nothing is left to fit when it is left out."
-            )
-    if "folds" not in ways and not (isinstance(num_folds, int) and 2 <= num_folds <= num_rows):
-        raise ValueError(
-            f"num_folds={num_folds!r}; write a number between 2 and the number of observations, {num_rows}."
-        )
-    if "folds" in ways:
-        return np.unique(ways["folds"], return_inverse=True)[1]
-    splitters = {"stratify_by": StratifiedKFold, "group_by": GroupKFold}
-    way, labels = next(iter(ways.items()), ("", None))
-    splitter = splitters.get(way, KFold)(num_folds, shuffle=True, random_state=seed)
-    parts = splitter.split(np.zeros(num_rows), **{"groups" if way == "group_by" else "y": labels})
-    found = np.empty(num_rows, dtype=np.intp)
-    for number, (_, left_out) in enumerate(parts):
-        found[left_out] = number
-    return found

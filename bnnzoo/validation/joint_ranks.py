@@ -141,28 +141,23 @@ def _features(points: Array, names: list[str], components: Array) -> tuple[Array
 
 def _shares(features: Array, rng: np.random.Generator) -> Array:
     """Return for each simulation but those of the first block the share of draws that a classifier ranks below the truth."""
+    _, count, size = features.shape
     blocks = np.array_split(np.arange(len(features)), NUM_BLOCKS)
     found = []
     for number, block in enumerate(blocks[1:], start=1):
-        odds = _classifier(features[np.concatenate(blocks[:number])])(features[block])
+        seen = features[np.concatenate(blocks[:number])]
+        chosen = np.unique(np.linspace(1, count - 1, min(count - 1, MAX_TRAINED)).round().astype(int))
+        taken = seen[:, [0, *chosen]].reshape(-1, size)
+        scale = taken.std(0)
+        scale[scale == 0] = 1.0
+        labels = np.tile(np.arange(1 + len(chosen)) == 0, len(seen))
+        model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=500).fit(taken / scale, labels)
+        odds = (features[block] / scale) @ model.coef_[0]  # log odds [n, 1 + L] of being a truth
         below = (odds[:, 1:] < odds[:, :1]).sum(1) + rng.uniform(size=len(block)) * (
             (odds[:, 1:] == odds[:, :1]).sum(1) + 1
         )
         found.append(below / odds.shape[1])
     return np.concatenate(found)
-
-
-def _classifier(features: Array) -> Any:
-    """Return ``features[n, 1 + L, F] -> log odds [n, 1 + L]`` of being a truth, as learnt from these."""
-    number, count, size = features.shape
-    chosen = np.unique(np.linspace(1, count - 1, min(count - 1, MAX_TRAINED)).round().astype(int))
-    taken = features[:, [0, *chosen]]
-    scale = taken.reshape(-1, size).std(0)
-    scale[scale == 0] = 1.0
-    labels = np.tile(np.arange(1 + len(chosen)) == 0, number)
-    model = LogisticRegression(C=0.1, class_weight="balanced", max_iter=500)
-    model.fit(taken.reshape(-1, size) / scale, labels)
-    return lambda given: (given / scale) @ model.coef_[0]
 
 
 def _finding(features: Array, said: list[_Feature]) -> str:

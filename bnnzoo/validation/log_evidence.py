@@ -202,8 +202,15 @@ def _by_bridge(posterior: Draws, num_draws: int, seed: int) -> LogEvidence:
     shape = (*second.shape[:2], 1)
     effective = float(mixing(log_ratio_ours.reshape(shape).cpu()).ess.nan_to_num(len(ours)))
     share = effective / (effective + num_draws)
-    value = _fixed_point(log_ratio_ours, log_ratio_noise, share)
-    odds = math.log(share / (1 - share))
+    # the log of the ratio of normalising constants is a fixed point
+    value, odds = float(log_ratio_ours.median()), math.log(share / (1 - share))
+    for _ in range(MAX_STEPS):
+        of_noise = torch.sigmoid(odds + log_ratio_noise - value).mean()
+        of_ours = torch.sigmoid(value - odds - log_ratio_ours).mean()
+        change = float(of_noise.log() - of_ours.log()) - odds
+        value += change
+        if not abs(change) > TOLERANCE:
+            break
     of_noise, of_ours = torch.sigmoid(odds + log_ratio_noise - value), torch.sigmoid(value - odds - log_ratio_ours)
     own = float(mixing(of_ours.reshape(shape).cpu()).ess.nan_to_num(len(ours)))
     variance = _relative_variance(of_noise) / num_draws + _relative_variance(of_ours) / min(own, len(ours))
@@ -242,18 +249,6 @@ def _log_ratios(density: LogDensity, white: Tensor, centre: Tensor, root: Tensor
     log_p = log_joint_at(density, at.to(density.dtype)).double().reshape(2, -1).logsumexp(0) - math.log(2)
     log_g = -0.5 * (white.square().sum(1) + white.shape[1] * math.log(2 * math.pi)) - root.diagonal().log().sum()
     return log_p - log_g
-
-
-def _fixed_point(ours: Tensor, noise: Tensor, share: float) -> float:
-    """Return the log of the ratio of normalising constants, from log ratios of posterior draws and of the Gaussian's."""
-    value, odds = float(ours.median()), math.log(share / (1 - share))
-    for _ in range(MAX_STEPS):
-        of_noise, of_ours = torch.sigmoid(odds + noise - value).mean(), torch.sigmoid(value - odds - ours).mean()
-        change = float(of_noise.log() - of_ours.log()) - odds
-        value += change
-        if not abs(change) > TOLERANCE:
-            break
-    return value
 
 
 def _relative_variance(values: Tensor) -> float:
@@ -340,19 +335,8 @@ def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[s
     for name, each in fits.items():
         if not isinstance(each, LogEvidence):
             refuse_other_kind(each, Posterior, f"fits[{name!r}]", "the posterior that bnnzoo.fit returned")
-    _refuse_other_observations({name: each.density for name, each in fits.items() if isinstance(each, Posterior)})
-    if prior is None:
-        return
-    if {*prior} != {*fits}:
-        raise ValueError(
-            f"prior names {', '.join(prior)}, but fits has {', '.join(fits)}: write a number for each of these."
-        )
-    for name, value in prior.items():
-        check_argument("model_probabilities", f"prior[{name!r}]", value, Positive)
-
-
-def _refuse_other_observations(densities: Mapping[str, LogDensity]) -> None:
-    """Refuse models of other values, in whatever order and under whatever names they observe them."""
+    # whatever the order and the names under which they observe the values
+    densities = {name: each.density for name, each in fits.items() if isinstance(each, Posterior)}
     counts = {name: density.num_data for name, density in densities.items()}
     if len({*counts.values()}) > 1:
         said = ", ".join(f"{name} to {count}" for name, count in counts.items())
@@ -360,7 +344,13 @@ def _refuse_other_observations(densities: Mapping[str, LogDensity]) -> None:
             f"The models were fitted to different observations ({said}): evidences compare models of the same data."
         )
     known = {name: each for name, each in densities.items() if each.has_data and not each.factors}
-    observed = {name: _observed_values(density) for name, density in known.items()}
+    observed = {}  # all numbers in ascending order, missing ones left out
+    for name, density in known.items():
+        theta = density.init(1, 0)[0]
+        with torch.no_grad():
+            nodes = density.observed_nodes(theta, *density.data)
+        numbers = torch.cat([torch.as_tensor(nodes[each]["value"]).double().flatten() for each in density.observed])
+        observed[name] = np.sort(numbers[numbers.isfinite()].cpu().numpy())
     first = next(iter(observed), "")
     for name, values in observed.items():
         if len(values) != len(observed[first]) or not np.allclose(values, observed[first], rtol=1e-5, atol=1e-6):
@@ -369,15 +359,14 @@ def _refuse_other_observations(densities: Mapping[str, LogDensity]) -> None:
                 f"{_in_short(values)}. Evidences compare models of the same data in the same units: a model of log(y) is "
                 f"compared as one of y, with y ~ LogNormal."
             )
-
-
-def _observed_values(density: LogDensity) -> np.ndarray[Any, Any]:
-    """Return all observed numbers of a model in ascending order, missing ones left out."""
-    theta = density.init(1, 0)[0]
-    with torch.no_grad():
-        nodes = density.observed_nodes(theta, *density.data)
-    values = torch.cat([torch.as_tensor(nodes[name]["value"]).double().flatten() for name in density.observed])
-    return np.sort(values[values.isfinite()].cpu().numpy())
+    if prior is None:
+        return
+    if {*prior} != {*fits}:
+        raise ValueError(
+            f"prior names {', '.join(prior)}, but fits has {', '.join(fits)}: write a number for each of these."
+        )
+    for name, value in prior.items():
+        check_argument("model_probabilities", f"prior[{name!r}]", value, Positive)
 
 
 def _in_short(values: np.ndarray[Any, Any]) -> str:

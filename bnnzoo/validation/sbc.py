@@ -2,7 +2,7 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +29,7 @@ from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.many import in_blocks, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.trees.multiple_tests import holm
-from bnnzoo.trees.ranks import Array, pit_of, scalars_of
+from bnnzoo.trees.ranks import pit_of, scalars_of
 from bnnzoo.validation.ranks import is_close_to_uniform, p_of
 from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.shared_calibrations import tree_of_ranks
@@ -230,15 +230,12 @@ def _until_clear(runs: "_Runs", num_draws: int) -> dict[str, Tensor]:
     looks = [FIRST_LOOK * 2**i for i in range(64) if FIRST_LOOK * 2**i < runs.most] + [runs.most]
     for number in looks:
         found = runs(number)
-        pits = [pit_of(ranks, num_draws) for name, ranks in _rank_arrays(found) for _, ranks in scalars_of(name, ranks)]
+        arrays = [(name, value.cpu().numpy()) for name, value in found.items() if KEPT not in name]
+        pits = [pit_of(ranks, num_draws) for name, ranks in arrays for _, ranks in scalars_of(name, ranks)]
         p = np.array([p_of(pit) for pit in pits])
         if bool(holm(p, 0.05 / len(looks)).any()) or all(is_close_to_uniform(pit) for pit in pits):
             break
     return found
-
-
-def _rank_arrays(found: Mapping[str, Tensor]) -> Iterator[tuple[str, Array]]:
-    return ((name, value.cpu().numpy()) for name, value in found.items() if KEPT not in name)
 
 
 class _Runs:

@@ -59,10 +59,13 @@ def outcomes_drawn(
         drawn = predictive_density(density, "prior").predictive(theta, *inputs)
     data = list(inputs)
     for site, place in places.items():
-        if (found := _first_overflow(drawn[site])) is not None:
+        values = drawn[site] if drawn[site].dtype.is_floating_point else drawn[site].double()
+        # not finite, or its square is not; whole numbers have one that stands for an infinite one
+        lost = ~(values.abs() < math.sqrt(torch.finfo(values.dtype).max)) | (values == LOST_COUNT)
+        if bool(lost.any()):
             raise CalibrationError(
                 f"The {drawn_from} predictive distribution overflows: with parameters drawn from the {drawn_from}, site {site!r} "
-                f"is simulated as {found:.3g}. {_advice(drawn_from)}"
+                f"is simulated as {float(values[lost][0]):.3g}. {_advice(drawn_from)}"
             )
         data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
     return tuple(data)
@@ -106,14 +109,6 @@ def _advice(drawn_from: str) -> str:
         "Write narrower priors; bz.prior_predictive(model, ...) shows what data they imply. Or draw the parameters elsewhere: "
         "sbc(around='posterior') from the posterior, study(truth=...) not at all."
     )
-
-
-def _first_overflow(values: Tensor) -> float | None:
-    """Return the first value that is not finite or whose square is not, or the whole number that stands for an infinite one."""
-    if not values.dtype.is_floating_point:
-        values = values.double()
-    lost = ~(values.abs() < math.sqrt(torch.finfo(values.dtype).max)) | (values == LOST_COUNT)
-    return float(values[lost][0]) if bool(lost.any()) else None
 
 
 def places_of_outcomes(density: LogDensity) -> dict[str, int]:

@@ -100,9 +100,15 @@ class Simulation:
         with torch.no_grad():
             drawn = draws_of(posterior, self.num_draws)
             points = torch.cat([truth.to(drawn)[None], drawn])
-            found = self._of_all(posterior.density, points)
+            density = posterior.density
+            try:
+                key = "test quantities", Same(self.quantities)
+                found = density.over_points(key, partial(self._of, density))(points, *density.data)
+            except RuntimeError:  # some distributions cannot be batched
+                each = [self._of(density, point, *density.data) for point in points]
+                found = {name: torch.stack([of_point[name] for of_point in each]) for name in each[0]}
             ranks = {name: _rank(values[0], values[1:], ties) for name, values in found.items()}
-            return ranks | self._kept(posterior.density, points) if self.keep else ranks
+            return ranks | self._kept(density, points) if self.keep else ranks
 
     def _kept(self, density: LogDensity, points: Tensor) -> dict[str, Tensor]:
         """Return the truth and the draws of every latent site, and the simulated outcomes of every observed one."""
@@ -126,21 +132,12 @@ class Simulation:
         found = {name: value for name, value in values.items() if name not in weights}
         found["log_likelihood"] = density.log_likelihood(theta, *data).sum()
         few = slice(0, NUM_FUNCTION_VALUES)
-        moments = density.conditional(
-            theta, *(data if _has_values_of_rows(density) else select(data, few, density.num_data))
-        )
+        # with latent values of rows the model runs with all of them or not at all
+        of_rows = any(plate in density.row_plates for site in density.sites for plate in site.plates)
+        moments = density.conditional(theta, *(data if of_rows else select(data, few, density.num_data)))
         wanted = {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
         found |= {name: value[few] if value.ndim else value for name, value in wanted.items()}
         return found | (_of_ones_own(self.quantities, values, *data) if self.quantities else {})
-
-    def _of_all(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
-        """Return the test quantities ``[L, ...]`` at ``theta[L, P]``."""
-        try:
-            key = "test quantities", Same(self.quantities)
-            return density.over_points(key, partial(self._of, density))(theta, *density.data)
-        except RuntimeError:  # some distributions cannot be batched
-            each = [self._of(density, draw, *density.data) for draw in theta]
-            return {name: torch.stack([found[name] for found in each]) for name in each[0]}
 
 
 def ranks_of(
@@ -253,11 +250,6 @@ def draws_of(posterior: Posterior, num_draws: int) -> Tensor:
     """Return ``num_draws`` draws ``[L, P]``, evenly spaced over the chains; some repeat if there are fewer."""
     found = posterior.draws(None if isinstance(posterior, Draws) else num_draws).flatten(0, 1)
     return found[torch.linspace(0, len(found) - 1, num_draws).round().long()]
-
-
-def _has_values_of_rows(density: LogDensity) -> bool:
-    """Tell whether rows have latent values of their own, so that the model runs with all of them or not at all."""
-    return any(plate in density.row_plates for site in density.sites for plate in site.plates)
 
 
 def _rank(true: Tensor, drawn: Tensor, generator: torch.Generator) -> Tensor:

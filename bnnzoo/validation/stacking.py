@@ -202,39 +202,15 @@ def stack_chains(tree: xr.DataTree, num_draws: int = 1000) -> xr.DataTree:
     chains = tree["posterior"].sizes["chain"] if "posterior" in tree.children else 1
     if chains < 2:
         raise ValueError("stack_chains weighs chains against each other, but the tree has one: fit with num_chains=4.")
-    parts = {f"chain {i}": _chain(tree, i) for i in range(chains)}
+    groups = {name: group.to_dataset() for name, group in tree.children.items()}
+    parts = {}
+    for i in range(chains):
+        own = {name: group.isel(chain=[i]) if "chain" in group.dims else group for name, group in groups.items()}
+        parts[f"chain {i}"] = xr.DataTree.from_dict(own)
+        parts[f"chain {i}"].attrs = dict(tree.attrs)
     return stack(
         parts, _weights({name: loo(part) for name, part in parts.items()}), num_draws
     )  # loo warns of a bad Pareto k
-
-
-def _chain(tree: xr.DataTree, number: int) -> xr.DataTree:
-    groups = {name: group.to_dataset() for name, group in tree.children.items()}
-    part = xr.DataTree.from_dict(
-        {name: group.isel(chain=[number]) if "chain" in group.dims else group for name, group in groups.items()}
-    )
-    part.attrs = dict(tree.attrs)
-    return part
-
-
-def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
-    refuse_other_kind(trees, Mapping, "trees", "trees by name")
-    rows: dict[str, NDArray[Any]] = {}
-    for name, tree in trees.items():
-        if not isinstance(tree, xr.DataTree):
-            raise TypeError(
-                f"stack takes trees of predictions, but {name!r} is of type {type(tree).__name__}: pass "
-                f"bnnzoo.predict(posterior, x)."
-            )
-        labels = [np.asarray(group.coords["obs_id"]) for group in tree.children.values() if "obs_id" in group.coords]
-        rows |= {name: labels[0]} if labels else {}
-    first = next(iter(rows), "")
-    for name, others in rows.items():
-        if not np.array_equal(others, rows[first]):
-            raise ValueError(
-                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(others)}, or other labels): "
-                f"predict the same rows with each fit."
-            )
 
 
 def _common_groups(trees: Mapping[str, xr.DataTree], *, drawn: bool = True) -> list[str]:
@@ -265,3 +241,23 @@ def _picked(dataset: xr.Dataset, count: int) -> xr.Dataset:
     of_draws = [name for name, values in dataset.coords.items() if not {*values.dims}.isdisjoint(SAMPLE_DIMS)]
     picked = dataset.drop_vars(of_draws).isel(chain=chain, draw=draw)
     return picked.expand_dims(chain=[0]).transpose("chain", "draw", ...)
+
+
+def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
+    refuse_other_kind(trees, Mapping, "trees", "trees by name")
+    rows: dict[str, NDArray[Any]] = {}
+    for name, tree in trees.items():
+        if not isinstance(tree, xr.DataTree):
+            raise TypeError(
+                f"stack takes trees of predictions, but {name!r} is of type {type(tree).__name__}: pass "
+                f"bnnzoo.predict(posterior, x)."
+            )
+        labels = [np.asarray(group.coords["obs_id"]) for group in tree.children.values() if "obs_id" in group.coords]
+        rows |= {name: labels[0]} if labels else {}
+    first = next(iter(rows), "")
+    for name, others in rows.items():
+        if not np.array_equal(others, rows[first]):
+            raise ValueError(
+                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(others)}, or other labels): "
+                f"predict the same rows with each fit."
+            )

@@ -164,7 +164,8 @@ def study(
     }
     found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
     design = _Design(given, places_of_outcomes(density), tuple(levels), seed)
-    names = _scalar_names(density)
+    judged = [site for site in density.sites if not site.is_weight]
+    names = [f"{site.name}{list(i) if i else ''}" for site in judged for i in np.ndindex(tuple(site.shape))]
     if not names:
         raise ValueError(
             "study judges latent sites that are no network weights, and this model has none: compare methods of networks by "
@@ -220,25 +221,22 @@ class _Design:
 
     def rows_of(self, density: LogDensity, fits: ManyFits, size: int, numbers: range) -> Tensor:
         """Return what is kept of the fits to some data sets of a size, ``[n, K]``."""
-        simulated = [self._simulated(density, size, number) for number in numbers]
+        simulated = []  # parameters [P], data drawn given them, and new data at the same inputs
+        for number in numbers:
+            with isolated(seed_of_data(self._seed(size, number)), density.device), torch.no_grad():
+                if size <= density.num_data:
+                    rows = torch.randperm(density.num_data)[:size].sort().values
+                else:
+                    rows = torch.randint(density.num_data, (size,)).sort().values
+                inputs = select(density.data, rows.to(density.device), density.num_data)
+                truth = truth_from_prior(density, self.given, inputs)
+                seen, fresh = (outcomes_drawn(density, truth, inputs, self.places) for _ in range(2))
+                simulated.append((truth, seen, fresh))
         datasets, seeds = [data for _, data, _ in simulated], [self._seed(size, number) for number in numbers]
         warned: list[FitWarning] = []
         pairs = zip(simulated, quietly(lambda: fits(datasets, seeds), warned), strict=True)
         share = len(warned) / len(numbers)
         return torch.stack([self._judged(truth, fresh, posterior, share) for (truth, _, fresh), posterior in pairs])
-
-    def _simulated(self, density: LogDensity, size: int, number: int) -> tuple[Tensor, Data, Data]:
-        """Return the parameters ``[P]``, data drawn given them, and new data at the same inputs."""
-        seed = seed_of_data(self._seed(size, number))
-        with isolated(seed, density.device), torch.no_grad():
-            if size <= density.num_data:
-                rows = torch.randperm(density.num_data)[:size].sort().values
-            else:
-                rows = torch.randint(density.num_data, (size,)).sort().values
-            inputs = select(density.data, rows.to(density.device), density.num_data)
-            truth = truth_from_prior(density, self.given, inputs)
-            seen = outcomes_drawn(density, truth, inputs, self.places)
-            return truth, seen, outcomes_drawn(density, truth, inputs, self.places)
 
     def _seed(self, size: int, number: int) -> int:
         return seed_of_fit(self.seed + 7919 * size, number)
@@ -268,15 +266,6 @@ def _rows_of_part(part: tuple[_Design, Method, int, int, range], density: LogDen
     """Return what is kept of the fits of a task of an executor."""
     design, method, num_repeats, size, numbers = part
     return design.rows_of(density, fits_like(density, method, num_repeats), size, numbers)
-
-
-def _scalar_names(density: LogDensity) -> list[str]:
-    """Return the names of the scalars that are judged."""
-    found = []
-    for site in density.sites:
-        if not site.is_weight:
-            found += [f"{site.name}{list(index) if index else ''}" for index in np.ndindex(tuple(site.shape))]
-    return found
 
 
 def _refuse_uncut(density: LogDensity, sizes: Sequence[int] | None) -> None:

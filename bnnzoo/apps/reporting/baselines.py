@@ -43,7 +43,14 @@ def baselines(table: Table, scores: tuple[Score, ...], support: Support | None =
         Values of the target. Default: real or class.
     """
     if support is not None and support in _DISPERSED:
-        trees = _of_dispersed(table, support)
+        family, predicted = _DISPERSED[support]
+        y = np.asarray(table.y_train, dtype=float)
+        regression, inside, outside = predicted(table)
+        constant = np.full(len(y), y.mean()), np.full(len(table.y_test), y.mean())
+        trees = {
+            each: _of_distribution(table, family(test, _dispersion(family, train, y)))
+            for each, (train, test) in {"mean only": constant, regression: (inside, outside)}.items()
+        }
     else:
         trees = _of_regression(table) if table.task == "regression" else _of_classes(table)
     return tuple(
@@ -96,17 +103,6 @@ _DISPERSED: Mapping[str, tuple[Callable[[Floats, float], Any], Callable[[Table],
     "positive": (lambda mean, shape: gamma(shape, scale=mean / shape), _gamma_means),
     "proportion": (lambda mean, precision: beta(mean * precision, (1 - mean) * precision), _logit_means),
 }
-
-
-def _of_dispersed(table: Table, support: Support) -> dict[str, xr.DataTree]:
-    family, predicted = _DISPERSED[support]
-    y = np.asarray(table.y_train, dtype=float)
-    name, inside, outside = predicted(table)
-    constant = np.full(len(y), y.mean()), np.full(len(table.y_test), y.mean())
-    return {
-        each: _of_distribution(table, family(test, _dispersion(family, train, y)))
-        for each, (train, test) in {"mean only": constant, name: (inside, outside)}.items()
-    }
 
 
 def _dispersion(family: Callable[[Floats, float], Any], mean: Floats, y: Floats) -> float:

@@ -7,7 +7,6 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from bnnzoo.apps.reporting.results import Array, Effect, Results
 from bnnzoo.apps.reporting.style import clean, colours, new_figure
@@ -52,7 +51,21 @@ def effects_of(posterior: Posterior, table: Table) -> tuple[Effect, ...]:
     count = min(len(table.x_train), MAX_ROWS, max(5, MAX_EVALUATIONS // max(1, points)))
     rows = table.x_train[np.linspace(0, len(table.x_train) - 1, count).round().astype(int)]
     x = np.concatenate([_replaced(rows, block) for _, _, blocks in inputs for block in blocks])
-    averages = _averages(posterior, table, x, np.repeat(np.arange(points), len(rows)))
+    # mean predictions, or class probabilities, [M, K, points] over the rows of each point
+    num_chains, available = posterior.draws().shape[:2]
+    columns = list(range(x.shape[1]))
+    predicted = predictions(
+        posterior,
+        newdata=pd.DataFrame(x).assign(point=np.repeat(np.arange(points), len(rows))),
+        by="point",
+        num_draws=min(available, max(1, MAX_DRAWS // num_chains)),
+        encode=lambda frame: (torch.from_numpy(frame[columns].to_numpy(copy=True)),),
+    )
+    averages = predicted.draws.reshape(-1, max(1, len(table.classes) - (len(table.classes) == 2)), points)
+    if not table.classes:
+        averages = table.y_loc + table.y_scale * averages
+    elif len(table.classes) == 2:
+        averages = np.concatenate([1 - averages, averages], 1)  # of two classes one has an effect
     ends = np.cumsum([len(blocks) for _, _, blocks in inputs])
     found = zip(inputs, np.split(averages, ends[:-1], axis=2), strict=True)
     return tuple(_effect(name, values, average) for (name, values, _), average in found)
@@ -101,23 +114,6 @@ def _replaced(rows: Array, block: Block) -> Array:
     changed = rows.copy()
     changed[:, list(block)] = list(block.values())
     return changed
-
-
-def _averages(posterior: Posterior, table: Table, x: Array, points: NDArray[np.integer]) -> Array:
-    """Return mean predictions, or class probabilities, ``[M, K, points]`` over the rows of each point."""
-    num_chains, available = posterior.draws().shape[:2]
-    inputs = list(range(x.shape[1]))
-    found = predictions(
-        posterior,
-        newdata=pd.DataFrame(x).assign(point=points),
-        by="point",
-        num_draws=min(available, max(1, MAX_DRAWS // num_chains)),
-        encode=lambda frame: (torch.from_numpy(frame[inputs].to_numpy(copy=True)),),
-    )
-    flat = found.draws.reshape(-1, max(1, len(table.classes) - (len(table.classes) == 2)), points.max() + 1)
-    if not table.classes:
-        return table.y_loc + table.y_scale * flat
-    return np.concatenate([1 - flat, flat], 1) if len(table.classes) == 2 else flat  # of two classes one has an effect
 
 
 def shown_inputs(results: Results) -> list[str]:

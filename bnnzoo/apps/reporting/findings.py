@@ -10,7 +10,6 @@ from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.repeats import repeat_findings
 from bnnzoo.apps.reporting.results import Fitted, Results, TreeResults, can_be_split, paired_difference
 from bnnzoo.apps.reporting.verdicts import warning
-from bnnzoo.apps.tables import Table
 from bnnzoo.diagnostics.verdicts import MIN_GAP
 
 __all__ = ["differences", "findings", "missing"]
@@ -36,9 +35,17 @@ NAMES_IN_TRAINING = {
 
 def findings(comparison: Comparison) -> list[str]:
     """Return a summary of the results in a few sentences, with their limitations."""
-    skewed = _skewed_target(comparison.table) if LIKELIHOODS[comparison.likelihood].support == "real" else []
     of_scores = repeat_findings(comparison.repeats) or differences(comparison)
-    sentences = [*(each.paragraph(score=False) for each in comparison.verdicts), *of_scores, *skewed]
+    sentences = [*(each.paragraph(score=False) for each in comparison.verdicts), *of_scores]
+    table = comparison.table
+    if LIKELIHOODS[comparison.likelihood].support == "real" and table.task != "classification":
+        y = table.y_loc + table.y_scale * np.asarray(table.y_train, dtype=float)
+        if y.min() > 0 and skew(y) > MAX_SKEWNESS:  # a target for which Gaussian noise is a poor choice
+            sentences.append(
+                f"All values of {table.target} are positive and skewed to the right (skewness {skew(y):.1f}), which Gaussian "
+                f"noise is not: intervals may reach below zero. Choose --likelihood gamma or log_normal instead, or predict the "
+                f"logarithm of {table.target}."
+            )
     sentences += [text for fitted in comparison.fitted if (text := warning(fitted, command=True))]
     num_rows = len(comparison.table.y_test)
     if not comparison.repeats:
@@ -68,18 +75,6 @@ def differences(results: Results) -> list[str]:
             described = " and ".join(f"{name} ({gaps[name].weighed(MIN_GAP)})" for name in rivals)
             sentences.append(f"{fitted.name} is not clearly better than {described}.")
     return sentences
-
-
-def _skewed_target(table: Table) -> list[str]:
-    """Point out a target for which Gaussian noise is a poor choice."""
-    y = table.y_loc + table.y_scale * np.asarray(table.y_train, dtype=float)
-    if table.task == "classification" or y.min() <= 0 or not skew(y) > MAX_SKEWNESS:
-        return []
-    return [
-        f"All values of {table.target} are positive and skewed to the right (skewness {skew(y):.1f}), which Gaussian noise is "
-        f"not: intervals may reach below zero. Choose --likelihood gamma or log_normal instead, or predict the logarithm of "
-        f"{table.target}."
-    ]
 
 
 def missing(results: TreeResults) -> tuple[str, ...]:

@@ -35,13 +35,23 @@ def has_chains(fitted: Fitted) -> bool:
 def plot_chains(fitted: Fitted) -> Figure:
     """Plot the trace and the ranks of the first scalar site, and the energy where the sampler has one."""
     stats = fitted.stats()
-    name, draws = _first_scalar(fitted.train["posterior"].to_dataset())
+    posterior = fitted.train["posterior"].to_dataset()
+    name = next((str(name) for name, values in posterior.data_vars.items() if values.ndim == 2), None)
+    name = str(next(iter(posterior.data_vars))) if name is None else name
+    draws = posterior[name].transpose("chain", "draw", ...).to_numpy()
+    draws = draws.reshape(*draws.shape[:2], -1)[..., 0]
     has_energy = "energy" in stats and stats.sizes["draw"] > 2
     figure, panels = new_figure(2 + has_energy, height=2.8)
     for chain, values in enumerate(draws):
         panels[0].plot(values, color=PALETTE[chain % len(PALETTE)], linewidth=0.6, alpha=0.8)
     clean(panels[0], f"Trace of {name}", "draw")
-    _ranks(panels[1], draws)
+    ranks = rankdata(draws).reshape(draws.shape)
+    edges = np.linspace(0.5, draws.size + 0.5, min(NUM_BINS, draws.shape[1]) + 1)
+    for chain, values in enumerate(ranks):
+        counts, _ = np.histogram(values, edges)
+        panels[1].stairs(counts, edges, color=PALETTE[chain % len(PALETTE)], linewidth=1.4)
+    panels[1].axhline(draws.shape[1] / (len(edges) - 1), color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    panels[1].set_ylim(0, None)
     clean(panels[1], f"Ranks of {name}", "rank among all chains", "draws")
     if has_energy:
         axes = panels[2]
@@ -57,25 +67,6 @@ def plot_chains(fitted: Fitted) -> Figure:
         axes.legend(loc="upper right", fontsize=8)
         clean(axes, "Energy", "energy minus its mean")
     return figure
-
-
-def _first_scalar(posterior: xr.Dataset) -> tuple[str, np.ndarray]:
-    name = next((str(name) for name, values in posterior.data_vars.items() if values.ndim == 2), None)
-    if name is None:
-        name = str(next(iter(posterior.data_vars)))
-        values = posterior[name].transpose("chain", "draw", ...).to_numpy()
-        return name, values.reshape(*values.shape[:2], -1)[..., 0]
-    return name, posterior[name].transpose("chain", "draw").to_numpy()
-
-
-def _ranks(axes: Axes, draws: np.ndarray) -> None:
-    ranks = rankdata(draws).reshape(draws.shape)
-    edges = np.linspace(0.5, draws.size + 0.5, min(NUM_BINS, draws.shape[1]) + 1)
-    for chain, values in enumerate(ranks):
-        counts, _ = np.histogram(values, edges)
-        axes.stairs(counts, edges, color=PALETTE[chain % len(PALETTE)], linewidth=1.4)
-    axes.axhline(draws.shape[1] / (len(edges) - 1), color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set_ylim(0, None)
 
 
 def has_traces(results: Results) -> bool:

@@ -52,7 +52,14 @@ def gather(
     found = {name: normalised(name, tree, sites[name], training=is_training) for name, tree in tests.items()}
     values = {name: _values(tree) for name, tree in found.items()}
     for name, array in values.items():
-        _refuse_lost_draws(name, array)
+        if array.dtype.kind != "f" or not set(SAMPLE_DIMS) <= set(array.dims):
+            continue
+        lost = array.isnull().all([dim for dim in array.dims if dim not in SAMPLE_DIMS])
+        if lost.any():
+            raise ValueError(
+                f"{int(lost.sum())} of {lost.size} draws of {name!r} hold NaN in {array.name!r}, since the "
+                f"model cannot be evaluated there: fit with dtype=torch.float64, or leave these draws out."
+            )
     first = next(iter(found))
     for name in found:
         refuse_other_rows(name, found[name], values[name], first, found[first], values[first])
@@ -61,7 +68,12 @@ def gather(
     scores = CLASSIFICATION if classes else REGRESSION
     trained = {name: training_of(train.get(name, trees[name]), sites[name]) for name in found}
     if classes:
-        trained = {name: _in_positions(tree, found[name]) for name, tree in trained.items()}
+        for name, tree in trained.items():  # whose labels become positions of classes
+            groups = {str(group): each.to_dataset() for group, each in tree.children.items()}
+            for group in {"observed_data", "posterior_predictive"} & {*groups}:
+                class_id = found[name]["conditional"].to_dataset()["class_id"]
+                groups[group] = groups[group].map(lambda y, class_id=class_id: y.copy(data=_positions(y, class_id)))
+            trained[name] = _like(tree, groups)
     fitted = [
         Fitted(name, trained[name], tree, _scores(scores, tree), *diagnostics(tree, trees[name]))
         for name, tree in found.items()
@@ -140,24 +152,13 @@ def _values(tree: xr.DataTree) -> xr.DataArray:
     return array.isel(class_id=0, drop=True) if "class_id" in array.dims else array
 
 
-def _refuse_lost_draws(name: str, array: xr.DataArray) -> None:
-    if array.dtype.kind != "f" or not set(SAMPLE_DIMS) <= set(array.dims):
-        return
-    lost = array.isnull().all([dim for dim in array.dims if dim not in SAMPLE_DIMS])
-    if lost.any():
-        raise ValueError(
-            f"{int(lost.sum())} of {lost.size} draws of {name!r} hold NaN in {array.name!r}, since the "
-            f"model cannot be evaluated there: fit with dtype=torch.float64, or leave these draws out."
-        )
-
-
 def _classes(found: Trees) -> tuple[str, ...]:
     """Return the labels of the classes, none for regression."""
-    labels = {
-        name: _names_of(tree["conditional"].to_dataset()["probs"])
-        for name, tree in found.items()
-        if "conditional" in tree.children and "probs" in tree["conditional"].data_vars
-    }
+    labels: dict[str, tuple[str, ...]] = {}
+    for name, tree in found.items():
+        if "conditional" in tree.children and "probs" in tree["conditional"].data_vars:
+            probs = tree["conditional"].to_dataset()["probs"]  # whose classes have the names of a formula, or labels
+            labels[name] = tuple(map(str, probs.attrs.get("class_names", probs["class_id"].to_numpy())))
     if not labels:
         return ()
     if without := [name for name in found if name not in labels]:
@@ -175,14 +176,22 @@ def _classes(found: Trees) -> tuple[str, ...]:
     return labels[first]
 
 
-def _names_of(probs: xr.DataArray) -> tuple[str, ...]:
-    """Return the names of classes: those of a formula, or else the labels of ``class_id``."""
-    return tuple(map(str, probs.attrs.get("class_names", probs["class_id"].to_numpy())))
-
-
 def _observed_alike(found: Trees, classes: tuple[str, ...]) -> tuple[Trees, list[str]]:
     """Return trees that all have the same observations, without missing ones, and what was done in words."""
-    known = {name: _codes(name, tree, classes) for name, tree in found.items() if OBSERVED in tree.children}
+    known: dict[str, np.ndarray] = {}  # as numbers: of classes, their positions
+    for name, tree in found.items():
+        if OBSERVED not in tree.children:
+            continue
+        seen_in = next(iter(tree[OBSERVED].data_vars.values()))
+        if classes:
+            known[name] = _positions(seen_in, tree["conditional"].to_dataset()["class_id"]).astype(float)
+        elif np.issubdtype(seen_in.dtype, np.number) or seen_in.dtype == bool:
+            known[name] = seen_in.to_numpy().astype(float)
+        else:
+            raise ValueError(
+                f"The observations of {name!r} are not numbers but {seen_in.dtype}: add class probabilities, "
+                "conditional/probs."
+            )
     if not known:
         return found, []
     first, y = next(iter(known.items()))
@@ -197,19 +206,14 @@ def _observed_alike(found: Trees, classes: tuple[str, ...]) -> tuple[Trees, list
     notes = [f"{(~seen).sum()} of {len(y)} observations are missing (NaN) and left out."] if not seen.all() else []
     if borrowed := [name for name in found if name not in known]:
         notes.append(f"{', '.join(borrowed)}: observations are those of {first}.")
-    return {name: _with_observations(tree, y, seen) for name, tree in found.items()}, notes
-
-
-def _codes(name: str, tree: xr.DataTree, classes: tuple[str, ...]) -> np.ndarray:
-    """Return observations as numbers: of classes, their positions."""
-    y = next(iter(tree[OBSERVED].data_vars.values()))
-    if not classes:
-        if not np.issubdtype(y.dtype, np.number) and y.dtype != bool:
-            raise ValueError(
-                f"The observations of {name!r} are not numbers but {y.dtype}: add class probabilities, conditional/probs."
-            )
-        return y.to_numpy().astype(float)
-    return _positions(y, tree["conditional"].to_dataset()["class_id"]).astype(float)
+    alike = {}
+    for name, tree in found.items():
+        groups = {str(group): each.to_dataset() for group, each in tree.children.items()}
+        groups[OBSERVED] = xr.Dataset({"y": ("obs_id", y)})
+        if not seen.all():
+            groups = {group: g.isel(obs_id=seen) if "obs_id" in g.dims else g for group, g in groups.items()}
+        alike[name] = _like(tree, groups)
+    return alike, notes
 
 
 def _positions(y: xr.DataArray, class_id: xr.DataArray) -> np.ndarray:
@@ -221,23 +225,6 @@ def _positions(y: xr.DataArray, class_id: xr.DataArray) -> np.ndarray:
         np.empty((flat.size, class_id.size)), dims=("obs_id", "class_id"), coords={"class_id": class_id}
     )
     return class_indices(flat, columns).to_numpy().reshape(y.shape)
-
-
-def _in_positions(train: xr.DataTree, test: xr.DataTree) -> xr.DataTree:
-    """Return a tree of the training data whose labels are positions of classes."""
-    groups = {str(name): group.to_dataset() for name, group in train.children.items()}
-    for group in {"observed_data", "posterior_predictive"} & {*groups}:
-        class_id = test["conditional"].to_dataset()["class_id"]
-        groups[group] = groups[group].map(lambda y, class_id=class_id: y.copy(data=_positions(y, class_id)))
-    return _like(train, groups)
-
-
-def _with_observations(tree: xr.DataTree, y: np.ndarray, seen: np.ndarray) -> xr.DataTree:
-    groups = {str(name): group.to_dataset() for name, group in tree.children.items()}
-    groups[OBSERVED] = xr.Dataset({"y": ("obs_id", y)})
-    if not seen.all():
-        groups = {name: g.isel(obs_id=seen) if "obs_id" in g.dims else g for name, g in groups.items()}
-    return _like(tree, groups)
 
 
 def _like(tree: xr.DataTree, groups: dict[str, xr.Dataset]) -> xr.DataTree:

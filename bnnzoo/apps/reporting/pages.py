@@ -144,11 +144,16 @@ def tree_page(
         )
     if not sentences:
         sentences.append("No diagnostic that applies to these trees complains.")
+    found = distances(results) if has_distances(results) else None
+    tables = {UNCERTAINTY: uncertainty_grid(results)}
+    if found is not None:
+        tables[f"Distance from {results.fitted[0].name}"] = distance_grid(found)
+    drawn = pictures(results, found)
     sections = (
         Section("Findings", (Sentences(tuple(sentences)),)),
         _scores(results),
         *_of_fit(results, posterior),
-        *_of_predictions(results),
+        *[Section(each.title, tuple(block for block in (tables.get(each.title), each) if block)) for each in drawn],
         *window_sections(windows),
         *(Section("What is missing", (Sentences(gaps),)) for gaps in (missing(results),) if gaps),
         Section("Code", (Code("How to repeat the fits", code(results), is_open=True), Sentences((_NOTE,)))),
@@ -194,13 +199,3 @@ def _of_fit(results: TreeResults, posterior: Posterior | None) -> list[Section]:
         Section("Convergence", tuple(convergence)),
         *([Section(loo.title, (loo,))] if loo else []),
     ]
-
-
-def _of_predictions(results: TreeResults) -> list[Section]:
-    """Return figures, and the tables that belong to them."""
-    found = distances(results) if has_distances(results) else None
-    tables = {UNCERTAINTY: uncertainty_grid(results)}
-    if found is not None:
-        tables[f"Distance from {results.fitted[0].name}"] = distance_grid(found)
-    drawn = pictures(results, found)
-    return [Section(each.title, tuple(block for block in (tables.get(each.title), each) if block)) for each in drawn]

@@ -57,14 +57,13 @@ def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[Score]) -> Grid:
     """
     names = list(repeats[0].scores)
     columns = ("method", *(score.label for score in scores), f"{LOG_DENSITY} vs {names[0]}")
-    rows = [
-        (
-            name,
-            *(_shown(_values(repeats, name, score.label), repeats) for score in scores),
-            ("reference" if name == names[0] else _with_power(repeats, name)),
-        )
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        compared = "reference"
+        if name != names[0]:
+            compared, least = _shown(_gaps(repeats, name), repeats, "+"), _compared(repeats, name).detectable
+            compared += "" if np.isnan(least) else f" ({least:.2g})"
+        rows.append((name, *(_shown(_values(repeats, name, score.label), repeats) for score in scores), compared))
     seeds = f"{repeats[0].seed} to {repeats[-1].seed}"
     note = (
         f"Mean ± standard error over {len(repeats)} random splits (seeds {seeds}) of {repeats[0].num_train} training and "
@@ -121,8 +120,3 @@ def _gaps(repeats: Sequence[Repeat], name: str) -> NDArray[np.floating]:
 
 def _compared(repeats: Sequence[Repeat], name: str) -> PairedComparison:
     return PairedComparison.of_splits(_gaps(repeats, name), repeats[0].overlap)
-
-
-def _with_power(repeats: Sequence[Repeat], name: str) -> str:
-    shown, least = _shown(_gaps(repeats, name), repeats, "+"), _compared(repeats, name).detectable
-    return shown if np.isnan(least) else f"{shown} ({least:.2g})"

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pyro
@@ -36,7 +37,15 @@ TEST = f"Kolmogorov-Smirnov test, level {SMALL}, Bonferroni"
 def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ...]:
     """Return what is known of the model: from a posterior everything, from a tree the names and shapes of its sites."""
     if posterior is None:
-        return _from_tree(fitted)
+        rows = []
+        for group, kind in KINDS.items():
+            for name, values in fitted.train[group].data_vars.items() if group in fitted.train.children else ():
+                shape = tuple(size for dim, size in values.sizes.items() if dim not in ("chain", "draw"))
+                rows.append((str(name), kind, "–", _shape(shape), "–"))
+        note = "From the first tree. Trees hold no model: pass posterior= for the distributions of its sites."
+        return (
+            (Grid("", note, COLUMNS, tuple(rows)),) if rows else (Sentences(("The trees name no site of the model.",)),)
+        )
     density = posterior.density
     theta = posterior.draws(1).reshape(-1, density.num_params)[0]
     nodes = density.nodes(theta, *density.data) if density.has_data else {}
@@ -71,16 +80,6 @@ def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ..
     return (*blocks, *source)
 
 
-def _from_tree(fitted: Fitted) -> tuple[Block, ...]:
-    rows = []
-    for group, kind in KINDS.items():
-        for name, values in fitted.train[group].data_vars.items() if group in fitted.train.children else ():
-            shape = tuple(size for dim, size in values.sizes.items() if dim not in ("chain", "draw"))
-            rows.append((str(name), kind, "–", _shape(shape), "–"))
-    note = "From the first tree. Trees hold no model: pass posterior= for the distributions of its sites."
-    return (Grid("", note, COLUMNS, tuple(rows)),) if rows else (Sentences(("The trees name no site of the model.",)),)
-
-
 def _kind(node: Mapping[str, Any], is_weight: bool) -> str:
     if is_deterministic(dict(node)):
         return "deterministic"
@@ -91,13 +90,12 @@ def _distribution(fn: Any) -> str:
     """Return the name of a distribution, with parameters that are the same everywhere; others as a range."""
     base = innermost(fn)
     named = {name: getattr(base, name, None) for name in getattr(base, "arg_constraints", {})}
-    shown = [f"{name}={_range(value)}" for name, value in named.items() if isinstance(value, torch.Tensor)]
+    shown = []
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor):
+            low, high = f"{float(value.min()):.3g}", f"{float(value.max()):.3g}"
+            shown.append(f"{name}={low}" if float(value.min()) == float(value.max()) else f"{name}={low}…{high}")
     return f"{type(base).__name__}({', '.join(shown)})"
-
-
-def _range(value: torch.Tensor) -> str:
-    low, high = float(value.min()), float(value.max())
-    return f"{low:.3g}" if low == high else f"{low:.3g}…{high:.3g}"
 
 
 def _shape(shape: tuple[int, ...] | torch.Size) -> str:
@@ -121,11 +119,12 @@ def window_sections(windows: Mapping[str, xr.Dataset]) -> tuple[Section, ...]:
     ----------
     windows : mapping of str to Dataset
     """
-    return tuple(_section(f"Monitoring: {name}" if name else "Monitoring", found) for name, found in windows.items())
-
-
-def _section(title: str, found: xr.Dataset) -> Section:
-    return Section(title, (Sentences((_verdict(found),)), drawn(title, WINDOWS, lambda: _figure(found)), _grid(found)))
+    sections = []
+    for name, found in windows.items():
+        title = f"Monitoring: {name}" if name else "Monitoring"
+        figure = drawn(title, WINDOWS, partial(_figure, found))
+        sections.append(Section(title, (Sentences((_verdict(found),)), figure, _grid(found))))
+    return tuple(sections)
 
 
 def _verdict(found: xr.Dataset) -> str:

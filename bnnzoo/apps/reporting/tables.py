@@ -178,22 +178,22 @@ def method_grid(results: Results) -> Grid:
     """Return how the draws of each method were made, and what they cost."""
     columns = ("method", "made by", "draws", "seconds", "compiling", "gradients", "seed", "complete")
     note = "As far as the trees say. Seconds are wall time on the machine of the fit; compiling is a part of them."
-    return Grid("", note, columns, tuple((one.name, *_of_method(one)) for one in results.fitted))
-
-
-def _of_method(fitted: Fitted) -> tuple[str, ...]:
-    attributes = fitted.test.attrs
-    library = f"{attributes.get('library', '')} {attributes.get('library_version', '')}".strip()
-    group = next((g for g in ("predictions", "conditional", "predictions_log_likelihood") if fitted.has(g)), None)
-    sizes = fitted.test[group].sizes if group else {}
-    return (
-        str(attributes.get("inference_method", library or "unknown")),
-        f"{sizes.get('chain', 0)} × {sizes.get('draw', 0)}",
-        *wall_time(attributes),
-        f"{int(attributes['num_gradients']):,}" if "num_gradients" in attributes else NO,
-        str(attributes.get("seed", NO)),
-        str(attributes["complete"]),
-    )
+    rows = []
+    for fitted in results.fitted:
+        attributes = fitted.test.attrs
+        library = f"{attributes.get('library', '')} {attributes.get('library_version', '')}".strip()
+        group = next((g for g in ("predictions", "conditional", "predictions_log_likelihood") if fitted.has(g)), None)
+        sizes = fitted.test[group].sizes if group else {}
+        cells = (
+            str(attributes.get("inference_method", library or "unknown")),
+            f"{sizes.get('chain', 0)} × {sizes.get('draw', 0)}",
+            *wall_time(attributes),
+            f"{int(attributes['num_gradients']):,}" if "num_gradients" in attributes else NO,
+            str(attributes.get("seed", NO)),
+            str(attributes["complete"]),
+        )
+        rows.append((fitted.name, *cells))
+    return Grid("", note, columns, tuple(rows))
 
 
 def settings_of(fitted: Fitted) -> str:
@@ -268,7 +268,23 @@ def distance_grid(found: xr.Dataset) -> Grid:
 
 def sampler_grid(results: Results) -> Grid | None:
     """Return diagnostics of the Markov chains, None if no method ran any."""
-    rows = [(fitted.name, *_of_sampler(fitted)) for fitted in results.fitted if fitted.is_chain]
+    rows = []
+    for fitted in results.fitted:
+        if not fitted.is_chain:
+            continue
+        stats = fitted.stats()
+        diverging = f"{int(stats['diverging'].sum())}" if "diverging" in stats else "–"
+        depth, share = "–", "–"
+        if "tree_depth" in stats:
+            depths = stats["tree_depth"].to_numpy()
+            limit = json.loads(fitted.train.attrs["config"]).get("max_tree_depth")
+            depth = f"{depths.max()}"
+            share = "–" if limit is None else f"{100 * (depths >= limit).mean():.0f}% at {limit}"
+        smallest = "–"
+        if "energy" in stats and stats.sizes["draw"] > 1:
+            smallest = f"{float(np.min(bfmi(stats['energy'].transpose('chain', 'draw').to_numpy()))):.2f}"
+        of_chains = f"{fitted.worst_rhat:.3f}", f"{fitted.min_ess:.0f}"
+        rows.append((fitted.name, *of_chains, diverging, depth, share, smallest))
     note = (
         "Divergences should be 0: otherwise raise target_accept or reparametrise. Trajectories that end at the limit of the tree "
         "depth are right, but move little for their cost: raise max_tree_depth if there are many. E-BFMI below "
@@ -284,21 +300,6 @@ def sampler_grid(results: Results) -> Grid | None:
         "smallest E-BFMI",
     )
     return Grid("Sampler diagnostics", note, columns, tuple(rows)) if rows else None
-
-
-def _of_sampler(fitted: Fitted) -> tuple[str, ...]:
-    stats = fitted.stats()
-    diverging = f"{int(stats['diverging'].sum())}" if "diverging" in stats else "–"
-    depth, share = "–", "–"
-    if "tree_depth" in stats:
-        depths = stats["tree_depth"].to_numpy()
-        limit = json.loads(fitted.train.attrs["config"]).get("max_tree_depth")
-        depth = f"{depths.max()}"
-        share = "–" if limit is None else f"{100 * (depths >= limit).mean():.0f}% at {limit}"
-    smallest = "–"
-    if "energy" in stats and stats.sizes["draw"] > 1:
-        smallest = f"{float(np.min(bfmi(stats['energy'].transpose('chain', 'draw').to_numpy()))):.2f}"
-    return f"{fitted.worst_rhat:.3f}", f"{fitted.min_ess:.0f}", diverging, depth, share, smallest
 
 
 def loo_grid(results: Results) -> Grid | None:

@@ -59,7 +59,12 @@ def verdict(fitted: Fitted) -> str:
     if trouble := warning(fitted):
         return f"{opening}. {trouble}"
     if kind == "mcmc":
-        return f"{opening}, {_clean_chains(fitted)}."
+        if math.isnan(fitted.worst_rhat):
+            return f"{opening}, too few for diagnostics."
+        return (
+            f"{opening}, without signs of trouble (worst R-hat {fitted.worst_rhat:.3f}, smallest effective sample size "
+            f"{fitted.min_ess:.0f})."
+        )
     if kind == "iid":
         return f"{opening}, to which R-hat does not apply. {_of_approximation(fitted)}"
     if kind == "ensemble":
@@ -76,12 +81,6 @@ def pareto(fitted: Fitted) -> tuple[float, float, float] | None:
     except ValueError:
         return None
     return float(found["pareto_k"]), float(found["good_k"]), float(found["ess"])
-
-
-def _clean_chains(fitted: Fitted) -> str:
-    if math.isnan(fitted.worst_rhat):
-        return "too few for diagnostics"
-    return f"without signs of trouble (worst R-hat {fitted.worst_rhat:.3f}, smallest effective sample size {fitted.min_ess:.0f})"
 
 
 def _of_approximation(fitted: Fitted) -> str:

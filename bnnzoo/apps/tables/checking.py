@@ -59,7 +59,14 @@ def problems_of(frame: pd.DataFrame, target: str, missing: Missing = "refuse") -
         if str(name).startswith("Unnamed: "):
             yield f"Column {list(frame.columns).index(name) + 1} has no name in the header; name it, or use --drop {name!r}."
         elif missing == "refuse" or column.isna().all():
-            yield from _missing_values(column, name == target, missing)
+            gaps = column.isna()
+            count = f"Column {column.name!r} has {int(gaps.sum())} missing value(s)"
+            if gaps.any():
+                count += f", the first in row {int(np.flatnonzero(gaps.to_numpy())[0]) + 1}"
+                if gaps.all() and missing != "refuse":
+                    yield f"{count}, and no others; leave it out with --drop {column.name!r}."
+                else:
+                    yield f"{count}; fill them in or remove those rows first, or use --missing drop or impute."
         present = column[column.notna()]
         if is_numeric_dtype(column):
             infinite = present[np.isinf(present.astype(float))]
@@ -82,24 +89,20 @@ def _all_match(column: pd.Series, pattern: str) -> bool:
     return bool(len(present)) and bool(present.str.fullmatch(pattern).all())
 
 
-def _missing_values(column: pd.Series, is_target: bool, missing: Missing) -> Iterator[str]:
-    gaps = column.isna()
-    if not gaps.any():
-        return
-    first_row = int(np.flatnonzero(gaps.to_numpy())[0]) + 1
-    count = f"Column {column.name!r} has {int(gaps.sum())} missing value(s), the first in row {first_row}"
-    if gaps.all() and missing != "refuse":
-        yield f"{count}, and no others; leave it out with --drop {column.name!r}."
-    else:
-        yield f"{count}; fill them in or remove those rows first, or use --missing drop or impute."
-
-
 def _problems_of_text(present: pd.Series, is_target: bool) -> Iterator[str]:
     """Yield what is wrong with a column of text, of which only the values that are there are given."""
     name = present.name
     text = pd.to_numeric(present.astype(str), errors="coerce").isna()
     if is_dates(present) or _all_match(present, _OTHER_DATE):
-        yield from _problems_of_dates(present, is_target)
+        first = str(present.iloc[0])
+        if is_target:
+            yield f"Target column {name!r} holds dates such as {first!r}; write it as a number, such as days since an event."
+        elif not is_dates(present):
+            yield f"Column {name!r} holds dates such as {first!r}; write them as year-month-day, such as 2024-12-31."
+        else:
+            wrong = present[pd.to_datetime(present, errors="coerce", format="ISO8601").isna()]
+            if len(wrong):
+                yield f"Column {name!r} holds dates, but there is no {wrong.iloc[0]!r} (row {wrong.index[0] + 1}); correct it."
     elif text.any() and _all_match(present, _DECIMAL_COMMA):
         example = present[text].iloc[0]
         yield f"Column {name!r} holds numbers with decimal commas, such as {example!r}; use --decimal ','."
@@ -114,18 +117,6 @@ def _problems_of_text(present: pd.Series, is_target: bool) -> Iterator[str]:
             f"Text column {name!r} has {present.nunique()} different values in {len(present)} rows, too many for a "
             f"category (at most {MAX_LEVELS}); leave it out with --drop {name!r} or write it as numbers."
         )
-
-
-def _problems_of_dates(present: pd.Series, is_target: bool) -> Iterator[str]:
-    name, first = present.name, str(present.iloc[0])
-    if is_target:
-        yield f"Target column {name!r} holds dates such as {first!r}; write it as a number, such as days since an event."
-    elif not is_dates(present):
-        yield f"Column {name!r} holds dates such as {first!r}; write them as year-month-day, such as 2024-12-31."
-    else:
-        wrong = present[pd.to_datetime(present, errors="coerce", format="ISO8601").isna()]
-        if len(wrong):
-            yield f"Column {name!r} holds dates, but there is no {wrong.iloc[0]!r} (row {wrong.index[0] + 1}); correct it."
 
 
 def infer_task(target: pd.Series) -> Task:

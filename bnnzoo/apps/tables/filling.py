@@ -24,13 +24,10 @@ def dates_to_days(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[
     [1.0, 2.5]
     """
     names = [name for name in frame.columns if name != target and is_dates(frame[name])]
-    frame = frame.assign(**{name: _days(frame[name]) for name in names})
+    moments = {name: pd.to_datetime(frame[name], format="ISO8601") for name in names}
+    days = {name: (each - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1) for name, each in moments.items()}
+    frame = frame.assign(**days)
     return frame, [f"Dates in column {name!r} became a number of days." for name in names]
-
-
-def _days(column: pd.Series) -> pd.Series:
-    moments = pd.to_datetime(column, format="ISO8601")
-    return (moments - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
 
 
 def drop_incomplete(frame: pd.DataFrame) -> tuple[NDArray[np.int64], list[str]]:

@@ -83,10 +83,15 @@ def prepare(
     if missing != "refuse":
         complete, notes = drop_incomplete(kept if missing == "drop" else kept[[target]])
     frame, notes_on_dates = dates_to_days(kept.iloc[complete].reset_index(drop=True), target)
-    columns = {name: _column(frame[name]) for name in beside}
+    columns = {name: frame[name].to_numpy(dtype=bool if is_bool_dtype(frame[name]) else np.float64) for name in beside}
     frame = frame.drop(columns=list(beside))
     task = task or infer_task(frame[target])
-    y = _quantity(frame[target]) if task == "regression" else _classes(frame[target])
+    if task == "regression" and not is_numeric_dtype(frame[target]):
+        raise TableError(
+            f"Target column {target!r} contains text such as {frame[target].iloc[0]!r}, so regression is impossible; "
+            "use classification."
+        )
+    y = frame[target].astype(np.float64) if task == "regression" else _classes(frame[target])
     train, test = _split(frame, y if task == "classification" else None, test_size, seed)
     x, notes_on_gaps = impute(frame.drop(columns=target), train)
     encoder = _encoder(x).fit(x.iloc[train])
@@ -146,19 +151,6 @@ def _bad_columns(frame: pd.DataFrame, target: str, beside: Sequence[str], missin
             yield f"Column {name!r} is kept beside the target and must be numeric, but holds {frame[name].iloc[0]!r}."
         elif missing == "impute" and frame[name].isna().any():
             yield f"Column {name!r} is kept beside the target and is never imputed, but has missing values: use missing='drop'."
-
-
-def _column(values: pd.Series) -> NDArray[np.generic]:
-    return values.to_numpy(dtype=bool if is_bool_dtype(values) else np.float64)
-
-
-def _quantity(target: pd.Series) -> pd.Series:
-    if not is_numeric_dtype(target):
-        raise TableError(
-            f"Target column {target.name!r} contains text such as {target.iloc[0]!r}, so regression is impossible; "
-            "use classification."
-        )
-    return target.astype(np.float64)
 
 
 def _classes(target: pd.Series) -> pd.Series:

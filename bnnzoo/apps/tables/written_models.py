@@ -49,25 +49,22 @@ def model_and_data(
             raise TableError(f"{len(frame) - len(model.frame)} rows have no outcome: leave them out of the table.")
         used = {*model.frame.columns}
         return model, (frame,), [name for name in frame.columns if name not in used]
-    return _program(Path(written), frame)
-
-
-def _program(path: Path, frame: pd.DataFrame) -> tuple[Model, tuple[Any, ...], list[str]]:
+    path = Path(written)
     if not path.is_file():
         raise TableError(f"There is no file {str(path)!r}. Write the name of a Python file, or a formula, 'y ~ x'.")
-    model = runpy.run_path(str(path)).get("model")
-    if not callable(model):
+    program = runpy.run_path(str(path)).get("model")
+    if not callable(program):
         raise ModelError(
             f"{str(path)!r} defines no function 'model'. Write def model(x, y): with columns as arguments."
         )
-    names = argument_names(model, len(parameters_of(model)))
+    names = argument_names(program, len(parameters_of(program)))
     missing = [name for name in names if name not in frame.columns]
     if missing:
         raise TableError(
             f"The model takes {missing[0]!r}, which is no column of the table ({', '.join(map(str, frame.columns))}): its "
             f"arguments are columns by name."
         )
-    return model, tuple(_values(frame[name]) for name in names), [name for name in frame.columns if name not in names]
+    return program, tuple(_values(frame[name]) for name in names), [name for name in frame.columns if name not in names]
 
 
 def _values(column: "pd.Series[Any]") -> Any:

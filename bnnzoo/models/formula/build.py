@@ -117,8 +117,24 @@ def formula(
     family = family_of(likelihood)
     outcome = Outcome.of(first, family, rows)
     if censoring := sorted({"event", "censored"} & first.additions.keys()):
-        _refuse_censoring(family, first, censoring)
-    rows = _with_outcome(outcome, rows)
+        if not family.censored:
+            raise FormulaError(
+                f"{first.text!r} has censored outcomes, and likelihood {family.name!r} takes none: write likelihood='weibull' or "
+                f"'log_normal'."
+            )
+        if len(censoring) > 1:
+            raise FormulaError(f"{first.text!r} says twice which outcomes are censored: write cens(time, event) alone.")
+    seen = outcome.seen(rows)
+    if not seen.any():
+        raise FormulaError(f"No row has an outcome {outcome.texts[0]!r}.")
+    if not seen.all():
+        warnings.warn(
+            f"{int((~seen).sum())} of {len(rows)} rows have no outcome {outcome.texts[0]!r} and are left out of the fit; "
+            f"predict(posterior, frame) predicts them.",
+            ModelWarning,
+            skip_file_prefixes=INSIDE,
+        )
+    rows = rows[seen]
     if not is_asked_for and set(np.unique(outcome.values(rows))) == {0.0, 1.0}:
         warnings.warn(
             f"All outcomes {outcome.texts[0]!r} are 0 or 1, and the likelihood is Gaussian: write likelihood='bernoulli', or "
@@ -137,30 +153,6 @@ def formula(
     made = _add_parameters(program, outcome, likelihood, extra)
     returned = f"return sample_outcome({made}, {predictor}, y{_beside(first)})"
     return write_model(program, texts, outcome, returned, priors or {}, likelihood)
-
-
-def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
-    seen = outcome.seen(frame)
-    if not seen.any():
-        raise FormulaError(f"No row has an outcome {outcome.texts[0]!r}.")
-    if not seen.all():
-        warnings.warn(
-            f"{int((~seen).sum())} of {len(frame)} rows have no outcome {outcome.texts[0]!r} and are left out of the fit; "
-            f"predict(posterior, frame) predicts them.",
-            ModelWarning,
-            skip_file_prefixes=INSIDE,
-        )
-    return frame[seen]
-
-
-def _refuse_censoring(family: NamedLikelihood, first: Parsed, found: list[str]) -> None:
-    if not family.censored:
-        raise FormulaError(
-            f"{first.text!r} has censored outcomes, and likelihood {family.name!r} takes none: write likelihood='weibull' or "
-            f"'log_normal'."
-        )
-    if len(found) > 1:
-        raise FormulaError(f"{first.text!r} says twice which outcomes are censored: write cens(time, event) alone.")
 
 
 def _others(others: Sequence[Parsed], family: NamedLikelihood, first: Parsed) -> dict[str, Parsed]:
@@ -188,34 +180,27 @@ def _add_imputations(program: ModelCode, formulas: Sequence[Parsed], extra: Mapp
         for call in parsed.calls:
             if call.name == "mi" and call.variables:
                 waiting.setdefault(call.variables[0], call)
+    gaps = {
+        name: {call.variables[0] for call in parsed.calls if call.name == "mi" and call.variables}
+        for name, parsed in extra.items()
+    }
     while waiting:
-        ready = [name for name in waiting if not (_gaps_in(extra.get(name)) & waiting.keys())]
+        ready = [name for name in waiting if not gaps.get(name, set()) & waiting.keys()]
         if not ready:
             raise FormulaError(f"The formulas of {' and '.join(waiting)} impute each other from each other.")
         for name in ready:
-            _add_imputation(program, waiting.pop(name), extra.get(name) or Parsed(f"{name} ~ 1", name))
-
-
-def _gaps_in(parsed: Parsed | None) -> set[str]:
-    return {call.variables[0] for call in parsed.calls if call.name == "mi"} if parsed else set()
-
-
-def _add_imputation(program: ModelCode, call: Call, parsed: Parsed) -> None:
-    name = call.variables[0]
-    _, spread = covariate_scale(name, program.frame)
-    place = Place(f"{name}_", spread, SLOPE, program.names)
-    variable = place.variable(f"mu_{name}")
-    rule = "Student-t(3), 0 (the mean of what was seen), 2.5 x its standard deviation"
-    add_predictor(program, parsed, place, variable, Intercept(0.0, SLOPE * spread, rule), has_rows=False)
-    sd = Site(
-        f"sigma_{name}",
-        place.variable(f"sigma_{name}"),
-        f"dist.Exponential({numbers(1 / spread)})",
-        "Exponential, mean the scale of the covariate",
-        (0.0, spread),
-    )
-    program.statements.append(sd)
-    (program.completed[name],) = program.add(imputed(call, program.frame, place, sd.variable, variable))
+            call = waiting.pop(name)
+            _, spread = covariate_scale(name, program.frame)
+            place = Place(f"{name}_", spread, SLOPE, program.names)
+            variable = place.variable(f"mu_{name}")
+            rule = "Student-t(3), 0 (the mean of what was seen), 2.5 x its standard deviation"
+            intercept = Intercept(0.0, SLOPE * spread, rule)
+            own = extra.get(name) or Parsed(f"{name} ~ 1", name)
+            add_predictor(program, own, place, variable, intercept, has_rows=False)
+            code, rule = f"dist.Exponential({numbers(1 / spread)})", "Exponential, mean the scale of the covariate"
+            sd = Site(f"sigma_{name}", place.variable(f"sigma_{name}"), code, rule, (0.0, spread))
+            program.statements.append(sd)
+            (program.completed[name],) = program.add(imputed(call, program.frame, place, sd.variable, variable))
 
 
 def _add_location(program: ModelCode, first: Parsed, outcome: Outcome, likelihood: str | Likelihood) -> str:
@@ -287,31 +272,18 @@ def _add_parameters(
         if by_name or name in extra:
             given.append(f"{parameter.keyword if by_name else parameter.attribute or parameter.keyword}={name}")
     if by_name and family.name == "multivariate_gaussian":
-        given = [f"scale={_add_scales(program, outcome)}"]
+        scales = [sd for _, sd in _moments(outcome, program.frame)]
+        rates = ", ".join(numbers(1 / sd) for sd in scales)
+        code = f"dist.Exponential(torch.tensor([{rates}])).to_event(1)"
+        rule, names = "Exponential, means the scales of the outcomes", {"outcome": list(outcome.texts)}
+        unit = 0.0, tuple(scales)
+        program.statements.append(Site("sigma", "sigma", code, rule, unit, (len(scales),), ("outcome",), names))
+        given = ["scale=sigma"]
     if by_name and family.name in ("ordinal", "gaussian_mixture"):
         given = [f"num_categories={len(outcome.levels)}" if family.name == "ordinal" else "num_components=2"]
     if by_name:
         return f"likelihoods.{family.name}({', '.join(given)})"
     return f"replace(LIKELIHOOD, {', '.join(given)})" if given else "LIKELIHOOD"
-
-
-def _add_scales(program: ModelCode, outcome: Outcome) -> str:
-    scales = [sd for _, sd in _moments(outcome, program.frame)]
-    rates = ", ".join(numbers(1 / sd) for sd in scales)
-    dim = "outcome"
-    program.statements.append(
-        Site(
-            "sigma",
-            "sigma",
-            f"dist.Exponential(torch.tensor([{rates}])).to_event(1)",
-            "Exponential, means the scales of the outcomes",
-            (0.0, tuple(scales)),
-            (len(scales),),
-            (dim,),
-            {dim: list(outcome.texts)},
-        )
-    )
-    return "sigma"
 
 
 def _beside(first: Parsed) -> str:

@@ -121,8 +121,18 @@ class Design:
         """
         refuse_missing_columns(frame, sorted(self.spec.required_variables), "the formula")
         for name, known in self.levels.items():
-            _refuse_new_categories(frame, name, known)
-            if (column := name.strip("`")) in frame.columns and pd.api.types.is_numeric_dtype(frame[column]):
+            column = name.strip("`")
+            if column not in frame.columns:
+                continue
+            new = [level for level in pd.unique(frame[column].dropna()) if level not in known]
+            if new:
+                level = new[0].item() if isinstance(new[0], np.generic) else new[0]
+                row = int(np.flatnonzero(frame[column] == new[0])[0])
+                raise DataError(
+                    f"Data refused: {column!r} is {level!r} at row {row}, which the training data did not have; they had "
+                    f"{', '.join(map(str, known))}."
+                )
+            if pd.api.types.is_numeric_dtype(frame[column]):
                 frame = frame.assign(
                     **{column: pd.Categorical(frame[column], categories=known)}
                 )  # as in the training data
@@ -237,21 +247,6 @@ def _keys(columns: tuple[str, ...], frame: pd.DataFrame, text: str) -> "pd.Serie
 def _sortable(keys: "pd.Series[Any]") -> Any:
     numeric = pd.to_numeric(keys, errors="coerce")
     return keys.astype(str) if numeric.isna().any() else numeric
-
-
-def _refuse_new_categories(frame: pd.DataFrame, name: str, known: list[Any]) -> None:
-    column = name.strip("`")
-    if column not in frame.columns:
-        return
-    found = frame[column].dropna()
-    new = [level for level in pd.unique(found) if level not in known]
-    if new:
-        level = new[0].item() if isinstance(new[0], np.generic) else new[0]
-        raise DataError(
-            f"Data refused: {column!r} is {level!r} at row {int(np.flatnonzero(frame[column] == new[0])[0])}, which "
-            f"the training "
-            f"data did not have; they had {', '.join(map(str, known))}."
-        )
 
 
 def _refuse_not_finite(values: Array, names: list[str], frame: pd.DataFrame) -> None:

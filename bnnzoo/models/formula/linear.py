@@ -101,8 +101,12 @@ def linear(
         statements.append(site)
         summands.append(site.variable)
         if kept:
-            parts = [_at_means(sites[term], means[own]) for term, own in found.items()]
-            statements.append(f"pyro.deterministic({name!r}, {' - '.join([site.variable, *parts])})")
+            parts = [site.variable]
+            for term, own in found.items():
+                of_term = sites[term]
+                at = numbers(means[own] if of_term.shape else means[own][0], 17)
+                parts.append(f"({at} * {of_term.variable}).sum(-1)" if of_term.shape else f"{at} * {of_term.variable}")
+            statements.append(f"pyro.deterministic({name!r}, {' - '.join(parts)})")
     for term, own in found.items():
         first = kept.index(own[0])
         wanted = f"[:, {first}:{first + len(own)}] @ " if len(own) > 1 else f"[:, {first}] * "
@@ -149,12 +153,6 @@ def _level(column: str, term: str) -> str:
     if inside.startswith("[") and inside.endswith("]") and inside.count("[") == 1:
         return inside[1:-1].removeprefix("T.").removeprefix("S.")
     return column
-
-
-def _at_means(site: Site, means: Array) -> str:
-    if not site.shape:
-        return f"{numbers(means[0], 17)} * {site.variable}"
-    return f"({numbers(means, 17)} * {site.variable}).sum(-1)"
 
 
 def spread_of(matrix: Array) -> Array:

@@ -105,7 +105,8 @@ class Formula(Described):
         """Run the model on a frame, or on the arguments that a frame is encoded into."""
         if not named and (encoded := self.from_data(arguments)) is not None:
             dtype = torch.get_default_dtype()
-            arguments = tuple(None if each is None else _tensor(each, dtype) for each in encoded)
+            tensors = [None if each is None else torch.from_numpy(each.to_numpy(copy=True)) for each in encoded]
+            arguments = tuple(t.to(dtype) if t is not None and t.is_floating_point() else t for t in tensors)
         with in_units(self._units):
             found: Tensor = self.function(*arguments, **named)
         return found
@@ -208,8 +209,3 @@ class Formula(Described):
         if "rows" in names:
             found["rows"] = pd.Series(0.0, frame.index)
         return tuple(found.get(name) for name in names)
-
-
-def _tensor(value: Any, dtype: torch.dtype) -> Tensor:
-    found = torch.from_numpy(value.to_numpy(copy=True))
-    return found.to(dtype) if found.is_floating_point() else found

@@ -89,7 +89,18 @@ class Outcome:
             return codes
         found = np.stack([numbers_of(text, frame) for text in self.texts], -1)
         found = found if len(self.texts) > 1 else found[:, 0]
-        _refuse_outside(found, self.texts[0], self.family)
+        checks = {
+            "positive": (found > 0, "must be positive: for others write likelihood='gaussian' or 'student_t'"),
+            "count": ((found >= 0) & (found == np.floor(found)), "must be a count 0, 1, 2, ..."),
+            "proportion": ((found > 0) & (found < 1), "must lie strictly between 0 and 1"),
+        }
+        fits, words = checks.get(self.family.outcome, (np.ones(len(found), dtype=bool), ""))
+        if not fits.all():
+            row = int(np.flatnonzero(~fits)[0])
+            raise DataError(
+                f"Data refused: the outcome {self.texts[0]!r} is {found[row]:g} at row {row}, and with likelihood "
+                f"{self.family.name!r} it {words}."
+            )
         return found
 
     def arguments(self, frame: pd.DataFrame, *, new: bool) -> dict[str, Any]:
@@ -171,19 +182,3 @@ def _has_order(column: "pd.Series[Any]", found: list[Any]) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return bool(column.cat.ordered) or all(isinstance(each, int | float | np.number) for each in found)
     return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
-
-
-def _refuse_outside(values: Array, text: str, family: NamedLikelihood) -> None:
-    checks = {
-        "positive": (values > 0, "must be positive: for others write likelihood='gaussian' or 'student_t'"),
-        "count": ((values >= 0) & (values == np.floor(values)), "must be a count 0, 1, 2, ..."),
-        "proportion": ((values > 0) & (values < 1), "must lie strictly between 0 and 1"),
-    }
-    if family.outcome not in checks:
-        return
-    fits, words = checks[family.outcome]
-    if not fits.all():
-        row = int(np.flatnonzero(~fits)[0])
-        raise DataError(
-            f"Data refused: the outcome {text!r} is {values[row]:g} at row {row}, and with likelihood {family.name!r} it {words}."
-        )

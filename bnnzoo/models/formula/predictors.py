@@ -104,7 +104,14 @@ def add_predictor(
         summands.append(name)
     covariates = list(first.encoder.design.terms())  # type: ignore[attr-defined]  # of linear terms
     for call in parsed.calls:
-        summands += _add_call(program, call, place, covariates)
+        if call.name == "s":
+            summands += program.add(spline(call, program.frame, place))
+        elif call.name == "gp":
+            summands += program.add(gaussian_process(call, program.frame, place))
+        elif call.name == "nn":
+            summands += program.add(network(call, program.frame, place, covariates))
+        elif call.name == "mi":
+            summands.append(_slope(program, call, place))
     for group in parsed.groups:
         for one in nested(group):
             summands += program.add(grouped(one, program.frame, place, draws_new=program.draws_new))
@@ -112,16 +119,6 @@ def add_predictor(
         program.names.taken.add("rows")
         summands.append("rows")
     program.statements.append(f"{variable} = {' + '.join(summands) or '0.0'}")
-
-
-def _add_call(program: ModelCode, call: Call, place: Place, linear_terms: Sequence[str]) -> list[str]:
-    if call.name == "s":
-        return program.add(spline(call, program.frame, place))
-    if call.name == "gp":
-        return program.add(gaussian_process(call, program.frame, place))
-    if call.name == "nn":
-        return program.add(network(call, program.frame, place, linear_terms))
-    return [_slope(program, call, place)] if call.name == "mi" else []
 
 
 def _slope(program: ModelCode, call: Call, place: Place) -> str:

@@ -53,19 +53,7 @@ def write_model(
     if not isinstance(likelihood, str):
         constants["LIKELIHOOD"] = likelihood
     lines = [sites[each.name].statement() if isinstance(each, Site) else each for each in program.statements]
-    code = _code(program, texts, [*lines, returned])
-    dims = {site.name: site.dims for site in sites.values() if site.dims}
-    coords = {dim: labels for site in sites.values() for dim, labels in site.coords.items()}
-    for term in program.terms:
-        dims |= term.dims
-        coords |= term.coords
-    encoders = {id(term.encoder): term.encoder for term in program.terms}
-    used = _columns(program, outcome, (outcome, *encoders.values()))
-    kept = program.frame[used].copy()
-    return Formula(texts, outcome, code, kept, tuple(sites.values()), tuple(encoders.values()), constants, dims, coords)
-
-
-def _code(program: ModelCode, texts: tuple[str, ...], lines: Sequence[str]) -> str:
+    lines.append(returned)
     found = list(dict.fromkeys(name for term in program.terms for name in term.names))
     optional = [name for name in found if name.startswith(("new", "gap"))]
     needed = [name for name in found if name not in optional]
@@ -75,7 +63,16 @@ def _code(program: ModelCode, texts: tuple[str, ...], lines: Sequence[str]) -> s
     signature = ", ".join([*needed, *(f"{name}=None" for name in [*uses, *optional])])
     shown = "; ".join(texts).replace("\\", "").replace('"', "'")
     body = "\n".join(f"    {line}" for line in lines)
-    return f'def model({signature}):\n    """{shown}"""\n{body}\n'
+    code = f'def model({signature}):\n    """{shown}"""\n{body}\n'
+    dims = {site.name: site.dims for site in sites.values() if site.dims}
+    coords = {dim: labels for site in sites.values() for dim, labels in site.coords.items()}
+    for term in program.terms:
+        dims |= term.dims
+        coords |= term.coords
+    encoders = {id(term.encoder): term.encoder for term in program.terms}
+    used = _columns(program, outcome, (outcome, *encoders.values()))
+    kept = program.frame[used].copy()
+    return Formula(texts, outcome, code, kept, tuple(sites.values()), tuple(encoders.values()), constants, dims, coords)
 
 
 def _columns(program: ModelCode, outcome: Outcome, encoders: Sequence[Any]) -> list[str]:
