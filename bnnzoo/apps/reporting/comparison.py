@@ -164,28 +164,48 @@ def compare(
     fitted = []
     for method_name, method in methods.items():
         announce(method_name)
-        posterior = _posterior(method, model, table, seed, progress)
-        train = torch.from_numpy(table.x_train), torch.from_numpy(table.y_train)
-        in_units = restore_units(posterior_predictive(posterior, *train, num_draws=_num_draws(posterior)), table)
-        in_sample, out_of_sample = _labelled(in_units, table), _held_out(posterior, table)
-        of_method = {score.label: score.function(out_of_sample) for score in scores}
-        worst_rhat, min_ess = diagnostics(out_of_sample, in_sample)
-        effects = effects_of(posterior, table)
-        fitted.append(Fitted(method_name, in_sample, out_of_sample, of_method, worst_rhat, min_ess, effects))
+        fitted.append(_fit_one(method_name, method, model, table, scores, seed, progress))
     simple = baselines(table, scores, LIKELIHOODS[name].support)
     repeats = [Repeat.of(seed, table, [*fitted, *simple])]
     for number, other in enumerate(others, 1):
         announce(f"split {number + 1}")
-        model, _ = model_for(other, num_hidden, name, prior)
-        of_split: dict[str, Mapping[str, float]] = {}
-        for method_name, method in methods.items():
-            tree = _held_out(_posterior(method, model, other, seed + number, progress), other)
-            of_split[method_name] = {score.label: score.function(tree) for score in scores}
-        of_split |= {one.name: one.scores for one in baselines(other, scores, LIKELIHOODS[name].support)}
+        of_split = _scores_of(other, methods, num_hidden, name, prior, seed + number, progress)
         repeats.append(Repeat(seed + number, len(other.y_train), len(other.y_test), of_split))
     kept = tuple(repeats) if len(repeats) > 1 else ()
     found = against_reference(fitted)
     return Comparison(table, source, description, seed, tuple(fitted), scores, simple, name, kept, found)
+
+
+def _scores_of(
+    table: Table,
+    methods: Mapping[str, Method],
+    num_hidden: int,
+    likelihood: str,
+    prior: str,
+    seed: int,
+    progress: bool,
+) -> dict[str, Mapping[str, float]]:
+    """Return the scores of all methods and simple models on another split."""
+    model, _ = model_for(table, num_hidden, likelihood, prior)
+    scores = REGRESSION if table.task == "regression" else CLASSIFICATION
+    found: dict[str, Mapping[str, float]] = {}
+    for name, method in methods.items():
+        posterior = _posterior(method, model, table, seed, progress)
+        tree = _held_out(posterior, table)
+        found[name] = {score.label: score.function(tree) for score in scores}
+    return found | {one.name: one.scores for one in baselines(table, scores, LIKELIHOODS[likelihood].support)}
+
+
+def _fit_one(
+    name: str, method: Method, model: Model, table: Table, scores: tuple[Score, ...], seed: int, progress: bool
+) -> Fitted:
+    posterior = _posterior(method, model, table, seed, progress)
+    train = torch.from_numpy(table.x_train), torch.from_numpy(table.y_train)
+    fitted = posterior_predictive(posterior, *train, num_draws=_num_draws(posterior))
+    in_sample, out_of_sample = _labelled(restore_units(fitted, table), table), _held_out(posterior, table)
+    found = {score.label: score.function(out_of_sample) for score in scores}
+    worst_rhat, min_ess = diagnostics(out_of_sample, in_sample)
+    return Fitted(name, in_sample, out_of_sample, found, worst_rhat, min_ess, effects_of(posterior, table))
 
 
 def _posterior(method: Method, model: Model, table: Table, seed: int, progress: bool) -> Posterior:
