@@ -1,6 +1,7 @@
 """The rooms of the package, read from its imports: ``python -m tests.architecture`` prints floors, arrows and closures."""
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -118,6 +119,20 @@ def files_of(room: str) -> list[str]:
     return [module.rpartition(".")[2] for module in MODULES if room_of_core(module) == room]
 
 
+def used_once() -> list[str]:
+    """Return the private functions, methods too, whose names stand in the package for one use besides, and in no test."""
+    word = re.compile(r"\b_[A-Za-z]\w*")
+    uses = Counter(name for path in MODULES.values() for name in word.findall(path.read_text()))
+    tested = {name for path in (PACKAGE.parent / "tests").rglob("*.py") for name in word.findall(path.read_text())}
+    functions = (
+        (module, node.name)
+        for module, path in MODULES.items()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef)
+    )
+    return [f"{module}.{name}" for module, name in functions if uses[name] == 2 and name not in tested]
+
+
 def main() -> None:
     """Print rooms, floors, arrows, and how much of the package some modules import."""
     for title, room_of in (("rooms of bnnzoo", room), ("rooms of core", room_of_core)):
@@ -135,6 +150,7 @@ def main() -> None:
         files = [MODULES[name] for name in closure(f"bnnzoo.{module}")]
         lines = sum(len(path.read_text().splitlines()) for path in files)
         print(f"  {module}: {len(files)} files, {lines:,} lines")
+    print(f"helpers used once: {len(used_once())}")
 
 
 if __name__ == "__main__":

@@ -209,6 +209,12 @@ def test_names_of_files_and_classes_say_whose_they_are() -> None:
     assert [name for name, count in (files + classes).items() if count > 2] == []
 
 
+def test_helpers_that_are_used_once_are_few() -> None:
+    # such a helper is a paragraph of its caller, unless it has a name in the field, or stands in a table of cases
+    found = architecture.used_once()
+    assert len(found) <= 400, found
+
+
 def test_tests_import_helpers_and_no_other_test() -> None:
     tests = Path(__file__).parent
     for path in tests.rglob("*.py"):
