@@ -36,8 +36,13 @@ NUM_DRAWS = 100
 BLOCKS = 3  # of the residual networks
 SCALES = (1.4, 5.0)  # of their priors
 COLUMNS = ("accuracy", "errors", "unknown", "shuffled")
-OTHERS = ("unknown by information", "unknown by expected logits", "unknown by disagreement of logits")
-"""Areas that only posteriors have, and all but the second only those with several draws."""
+OTHERS = {
+    "unknown by information": bz.uncertainty.mutual_information,
+    "unknown by expected logits": lambda tree: -bz.uncertainty.max_expected_logit(tree),
+    "unknown by disagreement of logits": bz.uncertainty.logit_disagreement,
+}
+"""Columns that only posteriors have, and their scores of unknown classes."""
+OF_SEVERAL_DRAWS = {"unknown by information", "unknown by disagreement of logits"}
 
 type Row = dict[str, float]
 
@@ -109,11 +114,9 @@ def by_entropy(posterior: Any, data: Split) -> Row:
     inside = bz.predict(posterior, data.x_test, data.y_test, num_draws=num_draws)
     unknown, shuffled = (bz.predict(posterior, x, num_draws=num_draws) for x in (data.x_unknown, data.x_shuffled))
     total = bz.uncertainty.predictive_entropy
-    scores = [lambda tree: -bz.uncertainty.max_expected_logit(tree)]
-    if inside["conditional"].sizes["draw"] > 1:
-        scores = [bz.uncertainty.mutual_information, *scores, bz.uncertainty.logit_disagreement]
-    names = OTHERS if len(scores) > 1 else OTHERS[1:2]
-    found = {name: area(score(inside), score(unknown)) for name, score in zip(names, scores, strict=True)}
+    left_out = OF_SEVERAL_DRAWS if inside["conditional"].sizes["draw"] == 1 else ()
+    scores = {name: score for name, score in OTHERS.items() if name not in left_out}
+    found = {name: area(score(inside), score(unknown)) for name, score in scores.items()}
     wrong = bz.calibration.misclassified(inside)
     return row(wrong, total(inside), [total(unknown), total(shuffled)]) | found
 

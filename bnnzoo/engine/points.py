@@ -60,11 +60,9 @@ class Points:
 
     def __call__(self, points: Tensor, *others: Any) -> Any:
         """Evaluate at ``points[M, ...]``, without torch's autograd."""
-        key = kinds_of([points[0], *tensors_of(others)])
-        if key not in self._native:
-            self._native[key], found = self._first(points, *others)
+        native, found = self._native_for(points, *others)
+        if found is not None:
             return found
-        native = self._native[key]
         return self._by_graph(points, *others) if native is None else native(points, *others)
 
     @property
@@ -100,10 +98,8 @@ class Points:
         """Return the function with the other arguments given, for points of one shape."""
         kind = points.shape, points.stride(), points.dtype
         if may_be_native:
-            key = kinds_of([points[0], *tensors_of(others)])
-            if key not in self._native:
-                self._native[key], _ = self._first(points, *others)
-            if (native := self._native[key]) is not None:
+            native, _ = self._native_for(points, *others)
+            if native is not None:
                 return _Bound(kind, others, lambda points: native(points, *others), math.inf)
         padded = self._padded(points)
         step = self.specialize(padded, *others, num_calls=num_calls)
@@ -124,6 +120,14 @@ class Points:
     def _padded(self, points: Tensor) -> Tensor:
         missing = self._at_least - len(points)
         return torch.cat([points, points[-1:].expand(missing, *points.shape[1:])]) if missing > 0 else points
+
+    def _native_for(self, points: Tensor, *others: Any) -> tuple["_NativePoints | None", Any]:
+        """Return native code for such arguments, None where it does not pay, and at their first call what they give."""
+        key = kinds_of([points[0], *tensors_of(others)])
+        found = None
+        if key not in self._native:
+            self._native[key], found = self._first(points, *others)
+        return self._native[key], found
 
     def _first(self, points: Tensor, *others: Any) -> tuple["_NativePoints | None", Any]:
         """Return native code where it pays and gives what the graph gives, and that."""

@@ -1,15 +1,14 @@
 """Scores of the expected logits, and of how far draws disagree on the largest."""
 
+from functools import partial
+
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.trees import Labelled, draw_means, moment, refuse_single_draw
+from bnnzoo.trees import SMALLEST_PROB, Labelled, draw_means, moment, refuse_single_draw, sum_draws
 
 __all__ = ["logit_disagreement", "max_expected_logit"]
-
-LEAST = float(np.finfo(np.float32).tiny)
-"""Smaller probabilities count as this one, whether they underflowed in single or in double precision."""
 
 type Array = NDArray[np.floating]
 
@@ -41,7 +40,7 @@ def max_expected_logit(data: Labelled) -> xr.DataArray:
     >>> max_expected_logit(probs).round(3).values
     array([0.693])
     """
-    found = draw_means(moment(data, "probs"), {"logit": lambda probs: _logits(probs).sum(0)}, probs=True)["logit"]
+    found = draw_means(moment(data, "probs"), {"logit": lambda probs: sum_draws(_logits(probs))}, probs=True)["logit"]
     return found.max("class_id").rename("max_expected_logit").assign_attrs(units="nats")
 
 
@@ -73,16 +72,19 @@ def logit_disagreement(data: Labelled) -> xr.DataArray:
     """
     probs = moment(data, "probs")
     refuse_single_draw(probs, "logit_disagreement")
-    sums = {
-        f"power {power}": lambda probs, power=power: (_logits(probs).max(-1, keepdims=True) ** power).sum(0)
-        for power in (1, 2)
-    }
-    first, second = draw_means(probs, sums, probs=True).isel(class_id=0, drop=True).data_vars.values()
-    found = (second / first**2 - 1).where(first != 0, 0.0).clip(min=0)
+    sums = {name: partial(_sum_largest, power=power) for name, power in (("largest", 1), ("squared", 2))}
+    means = draw_means(probs, sums, probs=True).isel(class_id=0, drop=True)
+    found = (means["squared"] / means["largest"] ** 2 - 1).where(means["largest"] != 0, 0.0).clip(min=0)
     return found.rename("logit_disagreement").assign_attrs(units="1")
 
 
 def _logits(probs: Array) -> Array:
-    """Return centred logits of probabilities ``[draws, rows, classes]``, zero where a draw is lost."""
-    logs = np.log(np.maximum(probs, LEAST, dtype=float))
-    return np.nan_to_num(logs - logs.mean(-1, keepdims=True), copy=False)
+    """Return the centred logits of probabilities ``[draws, rows, classes]``."""
+    logs = np.log(np.maximum(probs, SMALLEST_PROB, dtype=float))
+    centred: Array = logs - logs.mean(-1, keepdims=True)
+    return centred
+
+
+def _sum_largest(probs: Array, power: int) -> Array:
+    """Return the sum over draws of a power of the largest logit ``[rows, 1]``, which all classes share."""
+    return sum_draws(_logits(probs).max(-1, keepdims=True) ** power)

@@ -191,15 +191,13 @@ def _checked(tree: xr.DataTree) -> str:
 
 def _some_draws(tree: xr.DataTree) -> dict[str, xr.Dataset]:
     """Return thinned draws of predictions, without the last class, and of small sites."""
-    values = predicted(tree)
-    kept = values.isel(class_id=slice(-1)) if "class_id" in values.dims else values
+    kept = predicted(tree).isel(class_id=slice(-1), missing_dims="ignore")
     return {"conditional": _thinned(kept).to_dataset(), "posterior": _scalars(tree)}
 
 
 def _all_draws(tree: xr.DataTree) -> dict[str, xr.Dataset]:
     """Return all draws of the moments of predictions, without the last class, and of all sites but weights."""
-    moments = tree["conditional"].to_dataset()
-    kept = moments.isel(class_id=slice(-1)) if "class_id" in moments.dims else moments
+    kept = tree["conditional"].to_dataset().isel(class_id=slice(-1), missing_dims="ignore")
     sites = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     return {"conditional": kept.astype("float32"), "posterior": sites.astype("float32")}
 

@@ -138,40 +138,16 @@ def different_data(saved: Fingerprint, data: Data) -> str | None:
 
 def different_model(saved: Fingerprint, density: LogDensity) -> str | None:
     """Return how a model differs from that of a fingerprint, as part of a sentence; None if it does not."""
-    before, now = saved["latent sites"], sites_of(density)
-    for name in before:
-        if name not in now:
-            return f"it has a latent site {name!r}, which this model lacks"
-    for name in now:
-        if name not in before:
-            return f"this model has a latent site {name!r}, which the file lacks"
-    for name in before:
-        if before[name] != now[name]:
-            return f"latent site {name!r} is {before[name]} in the file and {now[name]} in this model"
-    sentence = _different("the latent sites are, in order,", list(before), list(now))
-    sentence = sentence or _different("the observed sites are", saved["observed sites"], _observed(density))
-    if sentence:
-        return sentence
-    if VALUES in saved:
-        values = saved[VALUES]
-        density = replace(density, model=with_reference(density.model))
-        points = _points(density, values["scales"])
-        if density.has_data:
-            return different_values(values, {"with data": values_at(density, points, *density.data, given=True)})
-        made_up = _made_up(density.data)
-        if made_up is None or "without data" not in values:
-            return None
-        return different_values(
-            values, {"without data": values_at(density, points, *made_up, given=False)}, "without data"
-        )
-    if not density.has_data:
-        return None
-    old, new = saved[LOG_DENSITY], _log_density(density)
-    if math.isclose(old, new, rel_tol=1e-4, abs_tol=1e-4) or (math.isnan(old) and math.isnan(new)):
-        return None
-    return (
-        f"the model's log density at a fixed point was {old:.6g} and is {new:.6g}, so a prior or the likelihood differs"
+    found = (
+        _different_sites(saved["latent sites"], sites_of(density)),
+        _different("the observed sites are", saved["observed sites"], _observed(density)),
     )
+    for sentence in found:
+        if sentence:
+            return sentence
+    if VALUES in saved:
+        return _different_now(saved[VALUES], density)
+    return _different_density(saved[LOG_DENSITY], density) if density.has_data else None
 
 
 def different_values(saved: Mapping[str, Any], found: Mapping[str, Any], kind: str = "with data") -> str | None:
@@ -193,6 +169,17 @@ def different_values(saved: Mapping[str, Any], found: Mapping[str, Any], kind: s
             culprit = "a prior" if name == LOG_PRIOR else "the likelihood, or a network in it,"
             return f"{what} at a random point was {float(old[place]):.6g} and is {float(new[place]):.6g}, so {culprit} differs"
     return None
+
+
+def _different_now(saved: Mapping[str, Any], density: LogDensity) -> str | None:
+    density = replace(density, model=with_reference(density.model))
+    points = _points(density, saved["scales"])
+    if density.has_data:
+        return different_values(saved, {"with data": values_at(density, points, *density.data, given=True)})
+    made_up = _made_up(density.data)
+    if made_up is None or "without data" not in saved:
+        return None
+    return different_values(saved, {"without data": values_at(density, points, *made_up, given=False)}, "without data")
 
 
 def tolerance_of(dtype: torch.dtype) -> float:
@@ -228,16 +215,13 @@ def _made_up(data: Data) -> Data | None:
     if num_numbers(data) > MAX_NUMBERS:
         return None
     generator = torch.Generator().manual_seed(1)
-    found: list[Any] = []
-    for value in data:
-        if not isinstance(value, Tensor):
-            found.append(value)
-        elif not value.is_floating_point():
-            found.append(torch.zeros_like(value))
-        else:
-            random = torch.rand(value.shape, generator=generator, dtype=torch.float64)
-            found.append(random.to(value.device, value.dtype))
-    return tuple(found)
+    return tuple(_random_like(value, generator) if isinstance(value, Tensor) else value for value in data)
+
+
+def _random_like(value: Tensor, generator: torch.Generator) -> Tensor:
+    if not value.is_floating_point():
+        return torch.zeros_like(value)
+    return torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device, value.dtype)
 
 
 def values_at(density: LogDensity, points: Sequence[Tensor], *batch: Any, given: bool) -> dict[str, list[Any]]:
@@ -261,6 +245,26 @@ def _name_of(support: Any) -> str:
     """Name a constraint without its bounds, which the log density tells apart, and without the dims of an event."""
     inner = getattr(support, "base_constraint", None)
     return type(support).__name__.removeprefix("_") if inner is None else _name_of(inner)
+
+
+def _different_sites(saved: Mapping[str, str], found: Mapping[str, str]) -> str | None:
+    for name in saved:
+        if name not in found:
+            return f"it has a latent site {name!r}, which this model lacks"
+    for name in found:
+        if name not in saved:
+            return f"this model has a latent site {name!r}, which the file lacks"
+    changed = [name for name in saved if saved[name] != found[name]]
+    if changed:
+        return f"latent site {changed[0]!r} is {saved[changed[0]]} in the file and {found[changed[0]]} in this model"
+    return _different("the latent sites are, in order,", list(saved), list(found))
+
+
+def _different_density(saved: float, density: LogDensity) -> str | None:
+    found = _log_density(density)
+    if math.isclose(saved, found, rel_tol=1e-4, abs_tol=1e-4) or (math.isnan(saved) and math.isnan(found)):
+        return None
+    return f"the model's log density at a fixed point was {saved:.6g} and is {found:.6g}, so a prior or the likelihood differs"
 
 
 def _different(what: str, saved: list[str], found: list[str]) -> str | None:
