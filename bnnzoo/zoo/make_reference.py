@@ -88,6 +88,8 @@ def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None, *, a
     }
     result = xr.DataTree.from_dict({name: group for name, group in groups.items() if group.data_vars})
     result.attrs = _attributes(card, tree, folder) | judged
+    if all_draws:
+        result.attrs["command"] += " --all-draws FOLDER"
     result.attrs["sha256"] = checksum(result)
     return result
 

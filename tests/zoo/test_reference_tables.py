@@ -111,6 +111,7 @@ def test_all_draws_of_a_long_run_are_a_reference(all_draws: Path) -> None:
     np.testing.assert_allclose(bz.uncertainty.decompose(real)["aleatoric"], 0.25, rtol=1e-5)
     for tree in (real, classes):
         name, exact = tree.attrs["card"], function_space(tree)
+        assert tree.attrs["command"] == f"python -m bnnzoo.zoo.make_reference {name} --seed 0 --all-draws FOLDER"
         np.testing.assert_allclose(predicted(tree).mean(("chain", "draw")), tree["summary"]["mean"], atol=1e-5)
         np.testing.assert_allclose(exact["rhat"].max(), tree.attrs["max_rhat"], rtol=1e-4)
         found = bz.zoo.score(tree, name)
