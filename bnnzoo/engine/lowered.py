@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
 from typing import Any
 
 import torch
@@ -198,11 +197,6 @@ class Lowered:
     def __call__(self, *args: Any) -> Any:
         """Evaluate through the graph for these shapes, tracing it if there is none yet."""
         return self.specialize(*args)(*args)
-
-    def repeated(self) -> Callable[..., Any]:
-        """Return the function for a loop of unknown length, which spends on compiling at most about what it spent on running."""
-        calls = count(1)
-        return lambda *args: self.specialize(*args, num_calls=next(calls))(*args)
 
     def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
         """Return the function lowered for the shapes and constants of ``args``.

@@ -76,7 +76,8 @@ class Points:
         Parameters
         ----------
         compiles : bool
-            Whether the loop, of unknown length, may compile the graph on its way; see :meth:`Lowered.repeated`.
+            Whether the loop, of unknown length, may compile the graph on its way: it spends on that at most about what it
+            spent on running.
         """
         calls, counts = count(1), compiles and over_all_fits(self._num_calls) <= 1
         known: _Bound | None = None

@@ -112,3 +112,15 @@ def test_a_loop_looks_again_at_points_of_other_shapes_and_at_other_arguments(num
             values = evaluate(rows, x)
             for name, expected in batched(rows, x).items():
                 torch.testing.assert_close(values[name], expected)
+
+
+@pytest.mark.parametrize(("compiles", "expected"), [(True, [1, 2, 3, 4, 5]), (False, [1, 1])])
+def test_a_loop_asks_for_a_faster_form_once_it_has_run_as_long_as_that_takes(compiles, expected, monkeypatch):
+    found, asked = Points(alone, batched, num_calls=0), []
+    specialize = found.specialize
+    monkeypatch.setattr(found, "specialize", lambda *a, num_calls: (asked.append(num_calls), specialize(*a))[1])
+    monkeypatch.setattr(points_module.Specialized, "stays_for", 1.0)  # a faster form pays at the second call
+    evaluate = found.repeated(compiles=compiles)
+    for _ in range(5):
+        evaluate(torch.rand(5, 2, dtype=torch.float64) + 0.1, X)
+    assert asked == expected  # where it compiles nothing, once for what native code has to give, and once for the loop
