@@ -69,7 +69,7 @@ def export(
         If the folder exists, a card has no reference, or that of all draws is missing.
     """
     folder, names = Path(folder), referenced(all_draws) if cards is None else list(cards)
-    if not names:
+    if cards is None and not names:
         raise ZooError(
             f"There are no references in {str(all_draws)!r}: write python -m bnnzoo.zoo.make_reference NAME --all-draws "
             f"{all_draws}."
