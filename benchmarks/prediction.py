@@ -53,7 +53,8 @@ def bnnzoo_call(p: Problem, num_draws: int, observed: bool, device: str = "cpu")
 
     import bnnzoo as bz
     from bnnzoo.core.model.density import build_density
-    from bnnzoo.core.posterior.posterior import Draws, FitInfo
+    from bnnzoo.core.posterior.info import FitInfo
+    from bnnzoo.core.posterior.posterior import Draws
 
     density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y), device=device)
     values = {name: torch.from_numpy(value).to(device) for name, value in sites(p, num_draws).items()}

@@ -271,6 +271,20 @@ def test_every_module_says_what_it_is_and_what_it_offers() -> None:
     assert [found for path in MODULES for found in untold(path)] == []
 
 
+def offered_by_others(path: Path) -> Iterator[str]:
+    """Yield names in ``__all__`` that another module defines; packages alone gather what their files define."""
+    body = parsed(path).body if path.stem != "__init__" else []
+    foreign = {alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    for node in body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            for name in foreign & set(ast.literal_eval(node.value)):
+                yield f"{label(path)}:{node.lineno} offers {name}, which another module defines"
+
+
+def test_a_module_offers_what_it_defines_and_nothing_else() -> None:
+    assert [found for path in MODULES for found in offered_by_others(path)] == []
+
+
 def private_parts_of_torch(path: Path) -> Iterator[str]:
     """Yield where a file names a private part of torch; one file does, and works where a part is missing."""
     if path.name == "torch_private.py":
@@ -340,6 +354,7 @@ RULES = {  # what a file breaks, one rule each
     violations: "import torch",
     replays_by_hand: "def density_of(density, data):\n    return replay(density)",
     misplaced_imports: "from . import entropy\ndef late():\n    if True:\n        import json",
+    offered_by_others: "from json import dumps, loads\n__all__ = ['dumps', 'loads']",
     private_parts_of_torch: "from torch._guards import tracing\nfound = torch._C",
     trespasses: "class A:\n    def _f(self): self._x = 1\ndef g(a): return a._f() + a._x",
     drawers_and_scrolls: "\n".join(["class Long:", *["    x = 1"] * (MAX_LINES + 10)]),

@@ -19,7 +19,7 @@ from tests.helpers.oracle import Oracle
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning"),  # no compiler knows that device
+    pytest.mark.filterwarnings("ignore::bnnzoo.engine.torch_private.LoweringWarning"),  # no compiler knows that device
     # results of operations borrowed from the CPU begin without a shape
     pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning"),
 ]

@@ -24,7 +24,7 @@ from bnnzoo.apps.reporting.output import show, write_or_rescue
 from bnnzoo.apps.sbc_command import sbc_command
 from bnnzoo.apps.tables import Missing, Table, TableError, Task, prepare, read_table
 from bnnzoo.apps.tables.options import CsvFile, Decimal, Separator
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.method import Method
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.datasets import diabetes

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.core.settings import with_inherited_parameters
 from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.value_and_grad import Evaluated
 
 __all__ = [
     "Declared",

@@ -28,7 +28,6 @@ __all__ = [
     "ENGINES",
     "LoopStep",
     "Lowered",
-    "LoweringWarning",
     "Specialized",
     "clones",
     "flattened",

@@ -1,6 +1,7 @@
 """Values and gradients of a function by autograd, of one point or of many."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.func import grad, vmap
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
+    "Evaluated",
     "eager_value_and_grad",
     "hessian_products",
     "jacobian_of",
@@ -17,6 +19,19 @@ __all__ = [
     "single_value_and_grad",
     "value_and_grad_of",
 ]
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Points ``theta[C, P]`` with the ``value[C]`` of a function and its ``gradient[C, P]`` there."""
+
+    theta: Tensor
+    value: Tensor
+    gradient: Tensor
+
+    def __getitem__(self, which: slice) -> "Evaluated":
+        """Return some of the points."""
+        return Evaluated(self.theta[which], self.value[which], self.gradient[which])
 
 
 def single_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -10,7 +10,8 @@ import torch
 
 from bnnzoo.core.method import FitContext, Method, RunsTogether, declared
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import FitInfo, Mixture, Posterior
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Mixture, Posterior
 from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.core.program.turns import aside, one_at_a_time, seconds_aside
 from bnnzoo.core.settings import IF_GIVEN

@@ -22,13 +22,14 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.changes import remember_model
-from bnnzoo.core.reading.consistency import Evaluated, is_small, refuse_inconsistent
+from bnnzoo.core.reading.consistency import is_small, refuse_inconsistent
 from bnnzoo.core.reading.kept_graphs import keep_graphs, take_kept_graphs
 from bnnzoo.core.reading.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.engine.choose import asked_for
+from bnnzoo.engine.value_and_grad import Evaluated
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
 from bnnzoo.inference.progress import considerate, progress_for

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.data.arguments import argument_names, parameters_of, positional
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.described import described
 from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
-from bnnzoo.core.data.minibatch import DataError, as_tensors
+from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.data.row_source import row_source
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.model.density import LogDensity
@@ -22,12 +23,12 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
-from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.choose import Engine, asked_for
 from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fits import fits_to_come
+from bnnzoo.engine.value_and_grad import Evaluated
 from bnnzoo.inference.config import run_together
 from bnnzoo.inference.fit import fitted, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
 

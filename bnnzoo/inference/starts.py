@@ -16,12 +16,10 @@ from bnnzoo.core.posterior.posterior import MANY_NUMBERS, Posterior
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.reading.consistency import Evaluated
-from bnnzoo.engine.value_and_grad import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import Evaluated, looped_value_and_grad
 from bnnzoo.inference.config import run_method
 
 __all__ = [
-    "Evaluated",
     "Start",
     "evaluated_starts",
     "fitted_start",

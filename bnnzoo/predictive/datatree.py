@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.core.posterior.posterior import FitInfo
+from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.saving import installed_version
 from bnnzoo.predictive.labels import Labels
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.readout import read
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import linearized
 from bnnzoo.core.posterior.posterior import Gaussian, Mixture, Posterior

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from bnnzoo.core.data.minibatch import select
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.readout import read
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import jacobian_in_blocks
 from bnnzoo.core.parameters.restricted import restricted

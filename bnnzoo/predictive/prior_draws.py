@@ -9,7 +9,8 @@ from torch import Tensor
 
 from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.conditioned import predictive_density
 from bnnzoo.core.reading.reading import read_model

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from bnnzoo.core.fit_warnings import told
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.posterior.mixing import mixing
 from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.types import Whole
-from bnnzoo.core.verdict.importance import draws_together, log_joint_at, smoothed_ratios
+from bnnzoo.core.verdict.importance import draws_together, smoothed_ratios
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
 from bnnzoo.trees import refuse_other_kind

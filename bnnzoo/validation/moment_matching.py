@@ -13,13 +13,13 @@ from arviz_stats.utils import ELPDData
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.posterior.mixing import mixing
 from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Whole
-from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
 from bnnzoo.diagnostics.pareto import smoothed_log_weights
 from bnnzoo.predictive import posterior_predictive

@@ -14,7 +14,8 @@ import xarray as xr
 import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.diagnostics import UnreliableLooWarning, loo, psis_resample
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_loo, exact_posterior, narrow_posterior, network, two_sites

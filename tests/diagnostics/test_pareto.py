@@ -12,7 +12,8 @@ from arviz_stats.base import array_stats
 import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.diagnostics import psis, psis_resample
 from bnnzoo.diagnostics.pareto import PoorApproximationWarning
 from bnnzoo.testing import linear_gaussian

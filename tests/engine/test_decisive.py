@@ -7,7 +7,8 @@ from torch import Tensor
 from bnnzoo.engine.chunks import kinds_of
 from bnnzoo.engine.decisive import ValueAsked, content_of, decide, decide_alike, may_decide
 from bnnzoo.engine.graphs import trace, trace_deciding
-from bnnzoo.engine.lowered import Lowered, LoweringWarning
+from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.torch_private import LoweringWarning
 
 
 def by_groups(x: Tensor, codes: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.loops import Chunk, while_loop
-from bnnzoo.engine.lowered import LoweringWarning
+from bnnzoo.engine.torch_private import LoweringWarning
 
 
 class State(NamedTuple):

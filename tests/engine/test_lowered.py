@@ -17,9 +17,9 @@ from torch.fx import Node, symbolic_trace
 from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import compiling
 from bnnzoo.engine import lowered as module
-from bnnzoo.engine.lowered import LoopStep, Lowered, LoweringWarning
+from bnnzoo.engine.lowered import LoopStep, Lowered
 from bnnzoo.engine.packed import Packed
-from bnnzoo.engine.torch_private import inductor
+from bnnzoo.engine.torch_private import LoweringWarning, inductor
 from tests.helpers.densities import cases
 
 

@@ -15,8 +15,9 @@ import bnnzoo as bz
 from bnnzoo.engine import lowered as module
 from bnnzoo.engine import recording
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.lowered import LoopStep, LoweringWarning
+from bnnzoo.engine.lowered import LoopStep
 from bnnzoo.engine.recording import Recording, carried_on, record
+from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.testing import linear_gaussian
 
 

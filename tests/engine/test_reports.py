@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import chunks, compiling, loops
-from bnnzoo.engine.cpp.building import NoCompiler
+from bnnzoo.engine.cpp.toolchain import NoCompiler
 from bnnzoo.engine.loops import Chunk
-from bnnzoo.engine.lowered import LoopStep, Lowered, LoweringWarning
+from bnnzoo.engine.lowered import LoopStep, Lowered
 from bnnzoo.engine.reports import EngineLog, EngineReport
+from bnnzoo.engine.torch_private import LoweringWarning
 
 
 def doubling(log: EngineLog, **how: object) -> Chunk:

@@ -10,7 +10,8 @@ from torch import Tensor
 from bnnzoo import models
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense, Diagonal
-from bnnzoo.core.posterior.posterior import Draws, FitInfo, Gaussian
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws, Gaussian
 from bnnzoo.testing import LinearGaussian
 
 IID = FitInfo(

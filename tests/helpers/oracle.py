@@ -9,7 +9,8 @@ import torch
 
 from bnnzoo.core.method import Need
 from bnnzoo.core.posterior.covariance import Dense
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.testing import linear_gaussian
 
 __all__ = ["INFO", "TARGET", "Oracle"]

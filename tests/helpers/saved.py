@@ -13,7 +13,8 @@ from bnnzoo import inference
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
-from bnnzoo.core.posterior.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture, Posterior
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import FlowPosterior, flow_over

@@ -176,7 +176,7 @@ def fitted(case: str, method: Method) -> Any:
     return posterior
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.torch_private.LoweringWarning")
 @pytest.mark.parametrize(("case", "method"), table(SAMPLERS))
 def test_samplers_find_the_moments_on_the_grid(case: str, method: str) -> None:
     sampler: Any = SAMPLERS[method]
@@ -287,7 +287,7 @@ def untraceable(y: Tensor) -> None:
         pyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.torch_private.LoweringWarning")
 @pytest.mark.parametrize(
     "method",
     [

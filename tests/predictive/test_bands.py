@@ -15,7 +15,7 @@ import zarr
 from torch.utils.data import DataLoader, TensorDataset
 
 import bnnzoo as bz
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.predictive import bands, many_rows, random_blocks
 from bnnzoo.testing import linear_gaussian
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.reading.consistency import ModelWarning
+from bnnzoo.core.program.sites import ModelWarning
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 2, generator=GENERATOR)

@@ -13,7 +13,8 @@ from bnnzoo.calibration import crps, nll
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.outputs import linearized
 from bnnzoo.core.posterior.covariance import Diagonal
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.uncertainty import decompose
 from tests.helpers.densities import cases

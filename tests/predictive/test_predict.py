@@ -16,7 +16,8 @@ import bnnzoo as bz
 from bnnzoo import models
 from bnnzoo.core.data import sizes
 from bnnzoo.core.model.density import build_density
-from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.inference import Laplace, fit
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior, refuse_not_positive, refuse_words

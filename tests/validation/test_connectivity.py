@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.validation import mode_connectivity
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bnnzoo.core.data.arguments import leaves, parts_of
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.types import Data
 
 __all__ = ["columns_of", "in_fitted_order", "refuse_unaligned_rows"]

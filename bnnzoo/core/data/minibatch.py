@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.data.conversion import DataError, as_tensor
+from bnnzoo.core.data.conversion import as_tensor
 from bnnzoo.core.types import Data
 
-__all__ = ["DataError", "as_tensors", "has_rows", "num_numbers", "select", "unequal_rows"]
+__all__ = ["as_tensors", "has_rows", "num_numbers", "select", "unequal_rows"]
 
 
 def as_tensors(

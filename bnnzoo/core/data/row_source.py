@@ -18,7 +18,8 @@ from torch.utils.data import (
     default_collate,
 )
 
-from bnnzoo.core.data.minibatch import DataError, as_tensors, has_rows, select
+from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.data.minibatch import as_tensors, has_rows, select
 from bnnzoo.core.types import Data
 
 __all__ = [

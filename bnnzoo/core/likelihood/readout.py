@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from bnnzoo.core.likelihood.families import Family, LogPoisson
-from bnnzoo.core.likelihood.general_readout import Readout, UnreadableLikelihood, fisher_root, general_read
+from bnnzoo.core.likelihood.general_readout import Readout, fisher_root, general_read
 from bnnzoo.core.likelihood.survival import RightCensored
 from bnnzoo.core.likelihood.weighted import Weighted
 
-__all__ = ["Readout", "UnreadableLikelihood", "read"]
+__all__ = ["read"]
 
 
 def read(distribution: Distribution) -> Readout:

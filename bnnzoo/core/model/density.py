@@ -13,7 +13,7 @@ from torch.func import grad_and_value, vmap
 from bnnzoo.core.data.gaps import with_gaps
 from bnnzoo.core.discrete.discrete_sites import summing
 from bnnzoo.core.discrete.enumeration import enumerated
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
 from bnnzoo.core.model.learnable import learning, refuse_learnable
 from bnnzoo.core.model.misfits import explaining_misfits
 from bnnzoo.core.model.replay import Node, discover, drawn_from, log_prob, replay

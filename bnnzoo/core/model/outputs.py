@@ -59,7 +59,8 @@ def whitened_outputs(
     *batch
         Arguments of the model.
     roots : mapping of str to tuple of Tensor, optional
-        The roots R of each observed site, see :attr:`bnnzoo.core.likelihood.readout.Readout.roots`. Default: those at theta.
+        The roots R of each observed site, see :attr:`~bnnzoo.core.likelihood.general_readout.Readout.roots`. Default: those at
+        theta.
     """
     nodes = density.nodes(theta, *batch)
     given = roots or {}

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.likelihood.conditional import moments
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.readout import read
 from bnnzoo.core.likelihood.unchecked import switch_validation_off
 from bnnzoo.core.model.replay import Node, log_prob, scaled_sum
 from bnnzoo.core.program.network import NETWORK_KEY, Network
@@ -132,7 +133,7 @@ def first_failure(run: Callable[[], Mapping[str, Node]]) -> Failure | None:
 
 
 def active_coordinates(node: Node) -> tuple[bool, ...]:
-    """Tell for each coordinate of an observed site's :class:`~bnnzoo.core.likelihood.readout.Readout` whether it has a gradient.
+    """Tell for each coordinate of an observed site's readout whether it has a gradient.
 
     Raises
     ------

@@ -22,11 +22,9 @@ __all__ = [
     "NUMBERS_AT_ONCE",
     "Component",
     "Draws",
-    "FitInfo",
     "Gaussian",
     "Mixture",
     "Posterior",
-    "guide_of",
     "noise_of_draws",
 ]
 

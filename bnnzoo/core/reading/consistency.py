@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,9 +24,9 @@ from bnnzoo.core.reading.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.types import Data
 from bnnzoo.engine.agreement import is_close
 from bnnzoo.engine.torch_private import ignore_slow_batching
-from bnnzoo.engine.value_and_grad import looped_value_and_grad, value_and_grad_of
+from bnnzoo.engine.value_and_grad import Evaluated, looped_value_and_grad, value_and_grad_of
 
-__all__ = ["Evaluated", "ModelWarning", "is_small", "refuse_inconsistent"]
+__all__ = ["is_small", "refuse_inconsistent"]
 
 type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -41,19 +40,6 @@ MAX_NUMBERS_WHOLE, NUMBERS_OF_A_FEW_ROWS = 2**18, 2**14
 """Numbers in the data above which a model that is not traced is looked at with some rows, and gradients are in any model."""
 
 FEW_ROWS = 256
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """Points ``theta[C, P]`` with the log density ``value[C]`` and its ``gradient[C, P]`` there."""
-
-    theta: Tensor
-    value: Tensor
-    gradient: Tensor
-
-    def __getitem__(self, which: slice) -> "Evaluated":
-        """Return some of the points."""
-        return Evaluated(self.theta[which], self.value[which], self.gradient[which])
 
 
 def refuse_inconsistent(

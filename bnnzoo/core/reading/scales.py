@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.fit_warnings import INSIDE
-from bnnzoo.core.reading.consistency import ModelWarning
+from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.core.types import Data
 
 __all__ = ["warn_of_scales"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from bnnzoo.core.data.minibatch import DataError, select
+from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.data.row_source import IndexedRows, LoaderRows, RowSource, num_rows_of
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.program.numerics import Failure
-from bnnzoo.core.verdict.importance import log_joint_at
 
 __all__ = ["nearest_failure", "why_rejected"]
 

@@ -4,9 +4,9 @@ import torch
 
 from bnnzoo.core.fit_warnings import PrecisionWarning, Trouble
 from bnnzoo.core.model.hessian import in_double
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.verdict.importance import log_joint_at
 
 __all__ = ["of_rounding"]
 

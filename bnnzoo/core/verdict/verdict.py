@@ -24,13 +24,13 @@ from bnnzoo.core.fit_warnings import (
     Trouble,
     told,
 )
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_sites, scaling_sites
 from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
 from bnnzoo.core.verdict.chain_functions import SLIGHT_RHAT, of_functions
-from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.quantities import MANY_ROWS
 from bnnzoo.core.verdict.rounding import of_rounding

@@ -24,7 +24,6 @@ from bnnzoo.engine.reports import preparing
 
 __all__ = [
     "Compiled",
-    "NoCompiler",
     "built",
     "compile_in_cpp",
     "compile_runs",

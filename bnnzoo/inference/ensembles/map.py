@@ -11,7 +11,8 @@ from torch import Tensor
 from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
-from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.reading.streamed import value_and_grad_over_rows
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
 from bnnzoo.core.verdict.rejections import why_rejected

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
 from bnnzoo.core.method import Declared, FitContext, Method, Need, declared, starting_at
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import linearized
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.settings import Count, Range
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.ensembles.held_out import split_rows, stacking_log_weights, warn_of_one_member

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.readout import read
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import NonNegative, Positive

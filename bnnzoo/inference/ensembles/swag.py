@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import LowRankPlusDiagonal
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.reading.parts import refuse_dependent_parts
 from bnnzoo.core.settings import Count, Fraction, Positive, Range

@@ -12,7 +12,8 @@ from torch.func import grad_and_value
 
 from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
-from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.general_readout import UnreadableLikelihood
+from bnnzoo.core.likelihood.readout import read
 from bnnzoo.core.likelihood.survival import is_censored
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.fisher_scores import (
@@ -37,7 +38,6 @@ __all__ = [
     "Curvature",
     "MonteCarloFisher",
     "RowCurvature",
-    "UnreadableLikelihoodWarning",
     "choose_curvature",
     "has_gauss_newton",
     "precision",

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import Dense, Embedded
 from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.laplace.curvature import Curvature, has_gauss_newton, precision
-from bnnzoo.inference.laplace.family import (
-    LaplaceError,
-    LaplaceSettings,
-    Mode,
-    NotConvergedWarning,
-    hierarchical_hint,
-    laplace_posterior,
-)
+from bnnzoo.inference.laplace.family import LaplaceError, LaplaceSettings, Mode, hierarchical_hint, laplace_posterior
 
 __all__ = ["DenseSettings", "dense_covariance", "dense_posterior", "refuse_too_large", "scale_tril_of"]
 

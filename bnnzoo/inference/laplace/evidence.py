@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.turns import one_at_a_time
@@ -16,13 +17,7 @@ from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
-from bnnzoo.inference.laplace.family import (
-    LaplaceError,
-    LaplaceMethod,
-    NotConvergedWarning,
-    laplace_evidence,
-    refuse_other_methods,
-)
+from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, laplace_evidence, refuse_other_methods
 
 __all__ = ["EvidenceMaximum", "log_marginal_likelihood", "maximise_evidence"]
 

@@ -25,12 +25,10 @@ from bnnzoo.inference.optimise.pathfinder import ways_up
 from bnnzoo.inference.starts import starting_points
 
 __all__ = [
-    "JointModeWarning",
     "LaplaceError",
     "LaplaceMethod",
     "LaplaceSettings",
     "Mode",
-    "NotConvergedWarning",
     "best_approximation",
     "find_mode",
     "find_modes",

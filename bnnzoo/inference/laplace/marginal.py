@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import given_sites, has_weights, hyperparameter_sites, is_real, multiplying_sites
@@ -18,7 +19,7 @@ from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood
-from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
+from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, refuse_other_methods
 from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
 from bnnzoo.inference.laplace.refine import STEPS_PER_UPDATE, preconditioned_lbfgs
 

@@ -20,7 +20,7 @@ from bnnzoo.inference.markov.checkpoint_blocks import Block, pack, read_block, u
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.store import Fingerprint, WriterLock, attributes_of, open_chains
 
-__all__ = ["Checkpoint", "Fingerprint", "fingerprint_of"]
+__all__ = ["Checkpoint", "fingerprint_of"]
 
 SECONDS_BETWEEN_BLOCKS = 10.0
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Method, Progress, Silent
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
@@ -25,10 +26,10 @@ from bnnzoo.inference.markov.chain_settings import (
     refuse_untuned,
     superchains_of,
 )
-from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
+from bnnzoo.inference.markov.checkpoint import Checkpoint, fingerprint_of
 from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
 from bnnzoo.inference.markov.protocols import Loop, Sampler, Scaled, SeparateChains
-from bnnzoo.inference.markov.store import open_store
+from bnnzoo.inference.markov.store import Fingerprint, open_store
 from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
 
 __all__ = ["sample_chains", "sample_together"]

@@ -82,7 +82,7 @@ def joined[Found](parts: Sequence[Found]) -> Found:
 
     Examples
     --------
-    >>> from bnnzoo.core.reading.consistency import Evaluated
+    >>> from bnnzoo.engine.value_and_grad import Evaluated
     >>> halves = [Evaluated(torch.ones(1, 2), torch.ones(1), torch.ones(1, 2)) for _ in range(2)]
     >>> joined(halves).theta.shape
     torch.Size([2, 2])

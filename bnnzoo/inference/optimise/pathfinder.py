@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.hessian import hessians_of, in_double
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.reading.streamed import StreamedDensity
-from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.inference.optimise.ascents import MAX_STEPS, SearchPoints, climbed
 from bnnzoo.inference.optimise.lbfgs import Evaluate, Limits
 

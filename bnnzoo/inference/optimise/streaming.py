@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.row_source import DatasetRows, LoaderRows, is_stored, row_source
 from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.method import Method, declared, in_batches_of

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.batches import batches_of

@@ -11,7 +11,9 @@ from torch.distributions import Transform, constraints
 from torch.func import functional_call, vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import FitInfo, guide_of, noise_of_draws
+from bnnzoo.core.posterior.guides import guide_of
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import noise_of_draws
 from bnnzoo.core.posterior.saving import StoredPosterior
 from bnnzoo.core.posterior.stored import Owner
 from bnnzoo.core.program.surroundings import isolated

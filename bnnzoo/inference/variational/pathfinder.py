@@ -12,15 +12,17 @@ from torch import Tensor
 from bnnzoo.core.fit_warnings import INSIDE, MIN_ESS, NotConvergedWarning
 from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.log_joints import log_joint_as_graph, log_joint_at
 from bnnzoo.core.posterior.covariance import LowRankPrecision
 from bnnzoo.core.posterior.guides import guide_of
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.posterior.saving import StoredPosterior
 from bnnzoo.core.program.seeds import word_of
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import Count, Range
 from bnnzoo.core.types import Whole
-from bnnzoo.core.verdict.importance import log_joint_as_graph, log_joint_at, smoothed_ratios
+from bnnzoo.core.verdict.importance import smoothed_ratios
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.paths import Normals, Paths, paths_from

@@ -22,7 +22,8 @@ from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.learnable import refuse_shared_names, trainable, with_learned
 from bnnzoo.core.model.replay import Node
-from bnnzoo.core.posterior.posterior import DEFAULT_DRAWS, FitInfo
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import DEFAULT_DRAWS
 from bnnzoo.core.posterior.saving import StoredPosterior
 from bnnzoo.core.posterior.stored import Owner
 from bnnzoo.core.program.sites import ModelError, is_subsample

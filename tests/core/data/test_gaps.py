@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad
 
 import bnnzoo as bz
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.reading.reading import read_model
 from bnnzoo.inference import Laplace
 

@@ -7,7 +7,7 @@ import torch
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
 from bnnzoo.core.program.sites import DIMENSIONS, ModelError

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import build_density, first_run
-from bnnzoo.core.program.sites import ModelError
-from bnnzoo.core.reading.consistency import ModelWarning, refuse_inconsistent
+from bnnzoo.core.program.sites import ModelError, ModelWarning
+from bnnzoo.core.reading.consistency import refuse_inconsistent
 from bnnzoo.inference import MAMS, MAP, NUTS, SVI, Laplace, MeanFieldVI, fit
 from bnnzoo.models import mlp, supervised
 from bnnzoo.models.likelihoods import gaussian
@@ -207,7 +207,7 @@ def test_every_method_refuses_a_model_that_is_no_function(model, sentence, metho
         fit(model, method, X, Y, dtype=dtype)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.torch_private.LoweringWarning")
 def test_a_site_drawn_by_the_toss_of_a_coin_is_refused_by_name_whenever_it_is_noticed() -> None:
     for seed in range(20):
         np.random.seed(seed)  # noqa: NPY002
@@ -255,7 +255,7 @@ def test_an_error_leaves_warnings_out() -> None:
     assert caught == []
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.torch_private.LoweringWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_site_behind_a_branch_on_a_latent_value_is_found_wherever_the_first_run_was(seed: int) -> None:
     def model(y: Tensor) -> None:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.model.density import made_of
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.reading import kept_graphs
 from bnnzoo.engine import graphs, points
-from bnnzoo.engine.lowered import LoweringWarning
+from bnnzoo.engine.torch_private import LoweringWarning
 
 X = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)
 Y = 0.5 + 1.5 * X + 0.3 * torch.cos(7 * X)

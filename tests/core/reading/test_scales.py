@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.reading.consistency import ModelWarning
+from bnnzoo.core.program.sites import ModelWarning
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 MODEL = bz.models.supervised(bz.models.mlp(3, (4,)), bz.priors.normal(1.0), bz.likelihoods.gaussian(1.0))

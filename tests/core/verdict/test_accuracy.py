@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.verdict import accuracy, quantities
 from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws, drawn_from

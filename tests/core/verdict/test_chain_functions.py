@@ -11,7 +11,8 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.fit_warnings import BiasedDrawsWarning, ChainsApartWarning, FewEffectiveDrawsWarning, Trouble
-from bnnzoo.core.posterior.posterior import Draws, FitInfo, Gaussian
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws, Gaussian
 from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.inference import Laplace
 from bnnzoo.models import likelihoods

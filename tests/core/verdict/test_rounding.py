@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.verdict.importance import log_joint_at
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.core.verdict.rounding import of_rounding
 from bnnzoo.inference import (
     ChainsApartWarning,

@@ -14,7 +14,8 @@ from bnnzoo.core import fit_warnings
 from bnnzoo.core.fit_warnings import told
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.core.verdict import quantities
 from bnnzoo.core.verdict.importance import drawn_from
 from bnnzoo.core.verdict.pareto import pareto_k

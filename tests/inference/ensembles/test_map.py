@@ -154,7 +154,7 @@ def test_refuses_impossible_settings(method: MAP, sentence: str) -> None:
         fit(target.model, method, *target.data)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.core.reading.consistency.ModelWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.core.program.sites.ModelWarning")
 def test_refuses_batches_of_a_model_without_rows() -> None:
     def model(y: Tensor) -> None:
         mu = pyro.sample("mu", dist.Normal(0.0, 1.0))

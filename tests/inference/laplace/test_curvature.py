@@ -11,19 +11,14 @@ from torch import Tensor
 from torch.autograd.functional import hessian, jacobian
 from torch.func import grad, jacrev, vmap
 
+from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.outputs import whitened_outputs
 from bnnzoo.core.model.replay import replay
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, NUTS, Laplace, LowRankLaplace, fit
-from bnnzoo.inference.laplace.curvature import (
-    Curvature,
-    MonteCarloFisher,
-    UnreadableLikelihoodWarning,
-    precision,
-    sum_over_rows,
-)
+from bnnzoo.inference.laplace.curvature import Curvature, MonteCarloFisher, precision, sum_over_rows
 from bnnzoo.inference.laplace.hessian import hessian_diagonal
 from bnnzoo.inference.laplace.low_rank import precision_product
 from bnnzoo.predictive import predict

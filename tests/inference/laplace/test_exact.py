@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.autograd.functional import hessian
 
 import bnnzoo as bz
+from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.parameters.hierarchy import has_weights, hyperparameter_sites, multiplying_sites, scaling_sites
 from bnnzoo.core.posterior.posterior import Gaussian
-from bnnzoo.inference.laplace.family import JointModeWarning, NotConvergedWarning
 
 GENERATOR = torch.Generator().manual_seed(3)
 X = torch.randn(40, 2, generator=GENERATOR, dtype=torch.float64)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.fit_warnings import TooNarrowWarning
+from bnnzoo.core.fit_warnings import NotConvergedWarning, TooNarrowWarning
 from bnnzoo.core.method import FitContext, Silent
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
@@ -31,7 +31,6 @@ from bnnzoo.inference.laplace.family import (
     LaplaceMethod,
     LaplaceSettings,
     Mode,
-    NotConvergedWarning,
     best_approximation,
     find_mode,
     laplace_posterior,

@@ -9,6 +9,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.parameters.hierarchy import given_sites, hyperparameter_sites
 from bnnzoo.core.program.sites import ModelError
@@ -21,7 +22,6 @@ from bnnzoo.inference import (
     fit,
     log_marginal_likelihood,
 )
-from bnnzoo.inference.laplace.family import NotConvergedWarning
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 from tests.helpers.densities import cases

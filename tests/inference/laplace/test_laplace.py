@@ -10,8 +10,9 @@ from pyro.infer import Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoLaplaceApproximation
 from torch import Tensor
 
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.inference import MAP, JointModeWarning, Laplace, fit, log_marginal_likelihood
-from bnnzoo.inference.laplace.family import LaplaceError, NotConvergedWarning
+from bnnzoo.inference.laplace.family import LaplaceError
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import ill_conditioned, linear_gaussian, skewed
 from tests.helpers.counting import Counting

@@ -5,11 +5,12 @@ from itertools import pairwise
 import pytest
 import torch
 
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import MAP, Laplace, LowRankLaplace, fit, log_marginal_likelihood
 from bnnzoo.inference.laplace import low_rank
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision
-from bnnzoo.inference.laplace.family import LaplaceError, NotConvergedWarning
+from bnnzoo.inference.laplace.family import LaplaceError
 from bnnzoo.inference.laplace.low_rank import precision_product
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import function_moments, marginal_predictive

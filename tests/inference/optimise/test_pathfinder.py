@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.model import hessian
+from bnnzoo.core.model import hessian, log_joints
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.hessian import hessian_of, hessians_of
 from bnnzoo.core.model.kinds import first_of_kind
-from bnnzoo.core.verdict import importance
-from bnnzoo.core.verdict.importance import log_joint_at
+from bnnzoo.core.model.log_joints import log_joint_at
 from bnnzoo.inference.optimise import pathfinder
 
 POINTS = torch.tensor([[1.0, 0.5], [-1.0, 0.2], [2.0, -0.3], [0.5, 0.1]])
@@ -76,13 +75,13 @@ def test_log_ratios_of_several_gaussians_are_those_of_each() -> None:
 
 
 def test_points_that_fail_are_found_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    density, alone = density_of(), importance._of_one
+    density, alone = density_of(), log_joints._of_one
     evaluated: list[Tensor] = []
-    monkeypatch.setattr(importance, "_of_one", lambda density, row: (evaluated.append(row), alone(density, row))[1])
+    monkeypatch.setattr(log_joints, "_of_one", lambda density, row: (evaluated.append(row), alone(density, row))[1])
     theta = torch.rand(500, 2) + 0.1
     theta[[7, 400], 0] = -1.0
     found = log_joint_at(density, theta)
     assert found.isneginf().nonzero()[:, 0].tolist() == [7, 400]
-    assert 2 <= len(evaluated) <= 2 * importance.SMALL_BLOCK
+    assert 2 <= len(evaluated) <= 2 * log_joints.SMALL_BLOCK
     good = found.isfinite()
     torch.testing.assert_close(found[good], log_joint_at(density, theta[good]))

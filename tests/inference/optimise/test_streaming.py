@@ -17,7 +17,7 @@ from torch.utils.data import (
 
 import bnnzoo as bz
 from bnnzoo.core.data import sizes
-from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.row_source import row_source
 from bnnzoo.testing import linear_gaussian
 

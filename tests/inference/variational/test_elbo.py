@@ -10,7 +10,8 @@ from torch.distributions import kl_divergence
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
-from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference.variational.elbo import PathwiseBound, elbo
 from bnnzoo.inference.variational.even_noise import Noise
 from bnnzoo.inference.variational.mean_field_vi import MeanField

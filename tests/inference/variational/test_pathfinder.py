@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import bnnzoo as bz
+from bnnzoo.core.model.log_joints import log_joint_as_graph, log_joint_at
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
-from bnnzoo.core.verdict.importance import log_joint_as_graph, log_joint_at
 from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.inference import FewEffectiveDrawsWarning, NotConvergedWarning, ParetoKWarning
 from bnnzoo.inference.many import seed_of_fit
@@ -327,7 +327,7 @@ def test_the_model_does_not_run_at_every_step() -> None:
     assert torch.allclose(first, log_joint_at(posterior.density, theta), rtol=1e-12) and torch.equal(first[:2], again)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.torch_private.LoweringWarning")
 def test_a_model_that_runs_as_python_has_bounds_too() -> None:
     def by_python() -> None:
         x = pyro.sample("x", dist.Normal(0.0, 1.0))

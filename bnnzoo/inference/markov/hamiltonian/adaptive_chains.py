@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.program import GradientFunction
+from bnnzoo.engine.runner import runner
 from bnnzoo.inference.markov.adaptation import (
     initial_adaptation,
     search_step_size,

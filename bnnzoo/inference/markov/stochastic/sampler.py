@@ -13,10 +13,11 @@ from torch.func import vmap
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.fleet import BatchedCopies as Fleet
 from bnnzoo.engine.lowered import tensors_of
+from bnnzoo.engine.runner import runner
 from bnnzoo.inference.markov.chain_settings import even_groups, without_init
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains

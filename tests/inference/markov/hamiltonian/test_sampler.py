@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.engine import choose, fleet, loops, pytree
+from bnnzoo.engine import fleet, loops, pytree, runner
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
@@ -370,8 +370,8 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 FAILURES = [
     (loops, "_traced", refuse),
-    (choose, "inner_graph", lambda *args, log, **named: log.refused("native code", "no such operation")),
-    (choose, "NativeCopies", refuse),
+    (runner, "inner_graph", lambda *args, log, **named: log.refused("native code", "no such operation")),
+    (runner, "NativeCopies", refuse),
 ]
 
 

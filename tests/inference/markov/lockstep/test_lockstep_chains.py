@@ -7,7 +7,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.engine import choose, cores, fleet
+from bnnzoo.engine import cores, fleet, runner
 from bnnzoo.engine import loops as lowered_loops
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
@@ -122,8 +122,8 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
         (lowered_loops, "_traced", refuse),
         (lowered_loops, "compile_loops", lambda *args: None),
         (lowered_loops, "compile_loops", lambda *args: refuse),
-        (choose, "inner_graph", lambda *args, **kwargs: None),
-        (choose, "NativeCopies", refuse),
+        (runner, "inner_graph", lambda *args, **kwargs: None),
+        (runner, "NativeCopies", refuse),
     ],
 )
 @pytest.mark.filterwarnings("error")
