@@ -30,7 +30,7 @@ def run_on[Task, Result](
 ) -> list[Result]:
     """Run ``function(task, density)`` for every task on an executor and return the results in order.
 
-    The model and its data travel to the workers, which trace and compile a density of their own: compiled code belongs to
+    The model and its data are sent to the workers, which trace and compile a density of their own: compiled code belongs to
     a process. Each worker computes on one thread, so that workers side by side do not compete for cores. The threads of a
     thread pool take turns, since Pyro's handlers are global: only processes run side by side.
 
@@ -165,7 +165,7 @@ def _at_density[Task, Result](
 
 
 def _in_worker(load: bytes) -> bytes:
-    """Run one task; its result returns as bytes, since pickled tensors would travel as handles on shared memory."""
+    """Run one task; its result returns as bytes, since pickled tensors would be sent as handles on shared memory."""
     function, task = cloudpickle.loads(load)
     with TURN, one_core():
         result = function(task)

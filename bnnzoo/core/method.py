@@ -71,12 +71,12 @@ class FitContext:
     checkpoint: Path | None = None
     engine: Engine = "auto"
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    looked_at: tuple[LogDensity, Evaluated] | None = None
+    known_starts: tuple[LogDensity, Evaluated] | None = None
     """The density and its values at starting points of this seed, from the look that ``fit`` takes at the model."""
 
     def starts_of(self, density: LogDensity, num_chains: int) -> Evaluated | None:
         """Return the first starting points of a density and its values there, if they are known already."""
-        known, points = self.looked_at or (None, None)
+        known, points = self.known_starts or (None, None)
         return points if known is density and points is not None and len(points.theta) == num_chains else None
 
 

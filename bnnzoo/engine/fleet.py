@@ -323,7 +323,7 @@ class BatchedCopies(Fleet):
                 if bool(waits) or time.monotonic() >= until:
                     return
 
-    def feed(self, data: Sequence[Tensor]) -> None:
+    def replace_data(self, data: Sequence[Tensor]) -> None:
         """Let steps see other tensors of the same shapes in place of those of the gradient function."""
         self._tensors = list(data)
 

@@ -17,7 +17,7 @@ aten = torch.ops.aten
 NARROW = 256
 """Columns from which on a vector of the processor is always full, so that the layout of a product does not matter."""
 
-TURNED = "bnnzoo.turned"
+TRANSPOSED = "bnnzoo.transposed"
 
 
 def turn_products(graph: GraphModule) -> None:
@@ -25,7 +25,7 @@ def turn_products(graph: GraphModule) -> None:
 
     Entry by entry, an activation of 600 rows and 50 columns takes half the time as 50 x 600, because 50 is not a multiple of
     the vector's length; a gradient with respect to 50 x 8 weights takes a third of the time as ``(x^T g)^T`` of what it takes
-    as ``g^T x``. A batch of turned activations times one vector each takes a quarter of the time if it is turned, too.
+    as ``g^T x``. A batch of transposed activations times one vector each takes a quarter of the time if it is transposed, too.
     """
     for node in list(graph.graph.nodes):
         if node.target in (aten.mm.default, aten.bmm.default):
@@ -34,7 +34,7 @@ def turn_products(graph: GraphModule) -> None:
                     left, right = (_transposed(graph, operand) for operand in reversed(node.args))
                     _replace(graph, node, (left, right))
         elif _is_pointwise(node) and any(
-            isinstance(each, Node) and TURNED in each.meta and each.meta["val"].shape == node.meta["val"].shape
+            isinstance(each, Node) and TRANSPOSED in each.meta and each.meta["val"].shape == node.meta["val"].shape
             for each in node.args
         ):
             with graph.graph.inserting_before(node):
@@ -70,7 +70,7 @@ def _call(graph: GraphModule, target: Any, args: tuple[Any, ...], value: Tensor)
 
 
 def _is_row_major(node: Any) -> bool:
-    """Tell whether the entries of a row are neighbours in memory; what is turned has stale strides further on."""
+    """Tell whether the entries of a row are neighbours in memory; what is transposed has stale strides further on."""
     swapped, ndim = False, node.meta["val"].ndim
     while node.target is aten.transpose.int and {dim % ndim for dim in node.args[1:]} == {ndim - 2, ndim - 1}:
         node, swapped = node.args[0], not swapped
@@ -82,14 +82,14 @@ def _replace(graph: GraphModule, node: Node, args: tuple[Any, ...]) -> None:
     """Put the transpose of the same operation on ``args`` in a node's place."""
     new = graph.graph.call_function(node.target, args, node.kwargs)  # type: ignore[arg-type]
     new.meta["val"] = node.meta["val"].transpose(-2, -1).contiguous()
-    turned = _transposed(graph, new)
-    turned.meta[TURNED] = True
-    node.replace_all_uses_with(turned)
+    transposed = _transposed(graph, new)
+    transposed.meta[TRANSPOSED] = True
+    node.replace_all_uses_with(transposed)
     graph.graph.erase_node(node)
 
 
 def _transposed(graph: GraphModule, node: Any) -> Node:
-    if TURNED in node.meta:
+    if TRANSPOSED in node.meta:
         source: Node = node.args[0]
         return source
     return _call(graph, aten.transpose.int, (node, -2, -1), node.meta["val"].transpose(-2, -1))

@@ -35,9 +35,9 @@ from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_l
 from bnnzoo.inference.progress import considerate, progress_for
 
 __all__ = [
+    "checked_starts",
     "fit",
     "fitted",
-    "look_at",
     "num_starts",
     "read_with_checks",
     "refuse_bad_call",
@@ -187,7 +187,9 @@ def fitted(
     bar = progress_for(progress)
     bar = considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
     store = None if checkpoint is None else Path(checkpoint)
-    context = FitContext(seed, bar, executor, store, asked_for(engine), columns, look_at(method, density, first, seed))
+    context = FitContext(
+        seed, bar, executor, store, asked_for(engine), columns, checked_starts(method, density, first, seed)
+    )
     try:
         posterior = run_method(method, density, context)
     finally:
@@ -232,7 +234,7 @@ def num_starts(method: Method) -> int:
     return 1 if parts is None else int(getattr(method, parts))
 
 
-def look_at(
+def checked_starts(
     method: Method, density: LogDensity, first: Mapping[str, Node], seed: int
 ) -> tuple[LogDensity, Evaluated] | None:
     """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""

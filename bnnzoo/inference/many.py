@@ -30,7 +30,7 @@ from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.engine.value_and_grad import Evaluated
 from bnnzoo.inference.config import run_together
-from bnnzoo.inference.fit import fitted, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
+from bnnzoo.inference.fit import checked_starts, fitted, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
 
 __all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
 
@@ -334,7 +334,7 @@ class ManyFits:
             )
             if type(density) is not LogDensity or method is not self._method:
                 return None
-            look_at(method, density, first, seed)
+            checked_starts(method, density, first, seed)
             self._known[kind] = first_of_kind(density)
         return kind
 
@@ -347,8 +347,8 @@ class ManyFits:
             return None
         density, value, gradient = found
         columns = columns_of(arguments.given, argument_names(self._model, len(arguments.given)))
-        looked_at = density, Evaluated(start.to(gradient), value, gradient)
-        return density, FitContext(seed, engine=self._engine, columns=columns, looked_at=looked_at)
+        known_starts = density, Evaluated(start.to(gradient), value, gradient)
+        return density, FitContext(seed, engine=self._engine, columns=columns, known_starts=known_starts)
 
 
 def _threads_for(density: LogDensity) -> AbstractContextManager[None]:

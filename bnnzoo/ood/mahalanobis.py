@@ -121,7 +121,9 @@ class NearestFeatures:
         )
 
     def score(self, features: xr.DataArray) -> xr.DataArray:
-        """Return distances ``[obs_id]``, between 0 and 2; larger is stranger. Training rows find themselves.
+        """Return distances ``[obs_id]``, between 0 and 2; larger means more out of distribution.
+
+        Training rows find themselves.
 
         Parameters
         ----------

@@ -14,7 +14,7 @@ from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.gathered import Gathered
-from bnnzoo.predictive.kept import NEW_DATA_NAMES, ROW_GROUPS, Kept, refuse_unknown
+from bnnzoo.predictive.kept_groups import NEW_DATA_NAMES, ROW_GROUPS, KeptGroups, refuse_unknown
 from bnnzoo.predictive.labels import ROWS, Labels
 from bnnzoo.predictive.latent import PosteriorDraws
 from bnnzoo.predictive.linearized import rows_density
@@ -37,7 +37,7 @@ class Prediction:
         Arguments of the model as they were passed.
     densities : sequence of LogDensity
         As in :func:`bnnzoo.predictive.rows.row_groups`.
-    kept : Kept
+    kept : KeptGroups
     labels : Labels
 
     Raises
@@ -47,7 +47,7 @@ class Prediction:
     """
 
     def __init__(
-        self, draws: PosteriorDraws, raw: Data, densities: Sequence[LogDensity], kept: Kept, labels: Labels
+        self, draws: PosteriorDraws, raw: Data, densities: Sequence[LogDensity], kept: KeptGroups, labels: Labels
     ) -> None:
         density = rows_density(draws.posterior, tuple(densities))
         self._draws, self._densities, self._kept, self._labels = draws, densities, kept, labels

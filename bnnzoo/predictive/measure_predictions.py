@@ -10,7 +10,7 @@ from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.types import Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import Prediction, measured
-from bnnzoo.predictive.kept import kept_of
+from bnnzoo.predictive.kept_groups import kept_of
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import draw
 from bnnzoo.predictive.left_out import completed

@@ -11,7 +11,7 @@ from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import renamed
 from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays
-from bnnzoo.predictive.kept import ROW_GROUPS, Kept, refuse_unknown
+from bnnzoo.predictive.kept_groups import ROW_GROUPS, KeptGroups, refuse_unknown
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import PosteriorDraws, deterministics
 from bnnzoo.predictive.prepared import Common
@@ -20,7 +20,7 @@ from bnnzoo.predictive.rows import Rows, as_groups, row_groups
 __all__ = ["groups_at_draws", "groups_of_new_rows"]
 
 
-def groups_at_draws(common: Common, rows: Rows, found: Arrays, kept: Kept) -> dict[str, xr.Dataset]:
+def groups_at_draws(common: Common, rows: Rows, found: Arrays, kept: KeptGroups) -> dict[str, xr.Dataset]:
     """Return values at all draws as groups, under their names for new data."""
     draws, labels = common.draws, common.labels
     about = as_groups(draws, rows, found, labels, kept)
@@ -36,7 +36,7 @@ def groups_of_new_rows(
     chunk_size: int | None,
     labels: Labels,
     densities: Sequence[LogDensity],
-    kept: Kept,
+    kept: KeptGroups,
 ) -> dict[str, xr.Dataset]:
     """Return the groups about rows in memory, under their names for new data."""
     if not kept.has_any(*ROW_GROUPS):

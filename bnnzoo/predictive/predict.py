@@ -19,7 +19,7 @@ from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import Prediction
-from bnnzoo.predictive.kept import LATENT_GROUPS, ROW_GROUPS, Kept, kept_of, refuse_unknown
+from bnnzoo.predictive.kept_groups import LATENT_GROUPS, ROW_GROUPS, KeptGroups, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import PosteriorDraws, draw, latent_groups
 from bnnzoo.predictive.left_out import completed
@@ -251,7 +251,7 @@ class _Options(NamedTuple):
     weights: bool | Literal["auto"]
     linearized: bool | Literal["auto"]
     chunk_size: int | None
-    kept: Kept
+    kept: KeptGroups
 
     def common(self, posterior: Posterior, dims: Dims | None, coords: Coords | None) -> Common:
         """Draw from a posterior."""

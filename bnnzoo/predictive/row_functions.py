@@ -10,7 +10,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.terms import moments_of, pointwise_of
 from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.predictive.evaluate import Function, Variable
-from bnnzoo.predictive.kept import EVERYTHING, Kept
+from bnnzoo.predictive.kept_groups import EVERYTHING, KeptGroups
 
 __all__ = ["RowFunctions"]
 
@@ -25,16 +25,16 @@ class RowFunctions:
         Whose likelihood predicts.
     likelihoods : tuple of str
         Sites whose log density is wanted.
-    kept : Kept
+    kept : KeptGroups
         What is wanted at all.
     """
 
     density: LogDensity
     likelihoods: tuple[str, ...]
-    kept: Kept = EVERYTHING
+    kept: KeptGroups = EVERYTHING
 
     @classmethod
-    def of(cls, density: LogDensity, observed: Iterable[str], kept: Kept = EVERYTHING) -> "RowFunctions":
+    def of(cls, density: LogDensity, observed: Iterable[str], kept: KeptGroups = EVERYTHING) -> "RowFunctions":
         """Return the functions for rows at which the given sites are observed."""
         names = tuple(observed)
         return cls(density, (*names, *(density.factors if names else ())), kept)  # a factor may exist only given y

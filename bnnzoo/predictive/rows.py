@@ -26,7 +26,7 @@ from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, nodes_or_nan, plan, widened
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
-from bnnzoo.predictive.kept import EVERYTHING, Kept
+from bnnzoo.predictive.kept_groups import EVERYTHING, KeptGroups
 from bnnzoo.predictive.labels import Labels, row_labels
 from bnnzoo.predictive.latent import PosteriorDraws, deterministic_nodes, numpy_arrays
 from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random, rows_together
@@ -182,7 +182,7 @@ def row_groups(
     chunk_size: int | None,
     labels: Labels,
     densities: Sequence[LogDensity] = (),
-    kept: Kept = EVERYTHING,
+    kept: KeptGroups = EVERYTHING,
 ) -> dict[str, xr.Dataset]:
     """Return the predictions for the rows, under the names of the groups for training data.
 
@@ -196,7 +196,7 @@ def row_groups(
     densities : sequence of LogDensity
         The likelihood to use, such as one with linearised outputs; or one for each component of a mixture. Default: the
         posterior's own.
-    kept : Kept
+    kept : KeptGroups
         Which variables are computed.
     """
     density = draws.posterior.density
@@ -264,7 +264,7 @@ def refuse_all_lost(draws: PosteriorDraws, rows: Rows, found: Arrays) -> None:
 
 
 def as_groups(
-    draws: PosteriorDraws, rows: Rows, found: Arrays, labels: Labels, kept: Kept = EVERYTHING
+    draws: PosteriorDraws, rows: Rows, found: Arrays, labels: Labels, kept: KeptGroups = EVERYTHING
 ) -> dict[str, xr.Dataset]:
     """Return values ``[C * S, B, ...]`` for the rows, their observations and their inputs as groups; rows count from 0."""
     values = draws.per_draw(found)

@@ -89,17 +89,17 @@ def test_samplers_that_adapt_are_calibrated(method: Any, num_rows: int, num_simu
 class WeightBefore(NUTSKernel):
     """A leaf is accepted by the weight of the subtree before it, which makes draws too narrow."""
 
-    def leap(self, subtree: Any, control: Any, phase: Any, metric: Any, uniform: Tensor) -> Any:
+    def leapfrog(self, subtree: Any, control: Any, phase: Any, metric: Any, uniform: Tensor) -> Any:
         error = energy(metric, phase) - control.energy
         odds = torch.exp(subtree.log_weight - torch.logaddexp(subtree.log_weight, -error))
-        return super().leap(subtree, control, phase, metric, uniform * odds)
+        return super().leapfrog(subtree, control, phase, metric, uniform * odds)
 
 
 class EveryLeaf(NUTSKernel):
     """Every leaf is accepted, whatever its energy."""
 
-    def leap(self, subtree: Any, control: Any, phase: Any, metric: Any, uniform: Tensor) -> Any:
-        return super().leap(subtree, control, phase, metric, 0 * uniform)
+    def leapfrog(self, subtree: Any, control: Any, phase: Any, metric: Any, uniform: Tensor) -> Any:
+        return super().leapfrog(subtree, control, phase, metric, 0 * uniform)
 
 
 class EveryEnd(HMCKernel):

@@ -42,13 +42,13 @@ def of_rounding(posterior: Posterior) -> Trouble | None:
         except Exception:  # a model may name a type of its own, or hold tensors that it does not convert
             return None
     known = exact.isfinite()
-    lost = known & ~single.isfinite()
-    error = (single - exact)[known & ~lost]
+    failed = known & ~single.isfinite()
+    error = (single - exact)[known & ~failed]
     error = (error - error.median()).abs() if len(error) else error
     large = int((error > LARGEST_ERROR).sum())
-    if int(lost.sum()) + large <= LARGEST_SHARE * int(known.sum()):
+    if int(failed.sum()) + large <= LARGEST_SHARE * int(known.sum()):
         return None
-    cannot = f"cannot be computed at {int(lost.sum())} of {len(theta)} draws" if bool(lost.any()) else ""
+    cannot = f"cannot be computed at {int(failed.sum())} of {len(theta)} draws" if bool(failed.any()) else ""
     moved = f"is off by up to {float(error.max()):.2g} nats" if large else ""
     return Trouble(
         PrecisionWarning,

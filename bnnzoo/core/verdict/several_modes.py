@@ -73,10 +73,10 @@ def modes_not_held(posterior: Posterior) -> Iterator[Trouble]:
         return
     share = torch.tensor([mode["share"] for mode in modes], dtype=torch.float64)
     held = log_q.cpu().double() + torch.tensor([mode["log_volume"] for mode in modes], dtype=torch.float64)
-    lost = ~(held > (LEAST_HELD * share).log())  # NaN, too
-    missing = float(share[lost].sum())
+    missed = ~(held > (LEAST_HELD * share).log())  # NaN, too
+    missing = float(share[missed].sum())
     if missing > MATTERS:
-        place = int(torch.where(lost, share, 0.0).argmax())
+        place = int(torch.where(missed, share, 0.0).argmax())
         # the site in which the mode is farthest from the draws, in their standard deviations
         away = ((places[place] - theta.mean(0)) / theta.std(0)).abs().nan_to_num(0.0)
         farthest = int(away.argmax())
@@ -88,7 +88,7 @@ def modes_not_held(posterior: Posterior) -> Iterator[Trouble]:
             " The two largest modes are alike: they may differ in labels or signs only (label switching), and predictions then "
             "agree. Order the components to tell them apart, as by a prior on constraints.ordered_vector."
         )
-        found = "another mode" if int(lost.sum()) == 1 else f"{int(lost.sum())} other modes"
+        found = "another mode" if int(missed.sum()) == 1 else f"{int(missed.sum())} other modes"
         yield Trouble(
             SeveralModesWarning,
             f"About {missing:.0%} of the posterior lies in {found} that the approximation does not hold, "

@@ -26,7 +26,7 @@ NUM_TRAJECTORIES = 18  # after half as many, chains have not reached the tail of
 MOST_TRAJECTORIES = 72
 STILL = 1e-12  # standard deviation of parameters that have none
 LENGTH = 1.5  # of a trajectory, in standard deviations of the approximation
-LARGEST_STEP, SMALL_STEP, MAX_LEAPS = 0.8, 1.2, 8
+LARGEST_STEP, SMALL_STEP, MAX_LEAPFROG_STEPS = 0.8, 1.2, 8
 LOW, HIGH, FACTOR_BELOW, FACTOR_ABOVE = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
 
 
@@ -90,7 +90,7 @@ def moves(density: LogDensity, drawn: WeightedDraws, shrunk: float = 1.0) -> Ite
         energy = state.value - 0.5 * momentum.square().sum(1)
         size = step * (1 + 0.2 * noise(count, 1).clamp(-1, 1))
         end = state
-        for _ in range(max(1, min(MAX_LEAPS, math.ceil(LENGTH / step)))):
+        for _ in range(max(1, min(MAX_LEAPFROG_STEPS, math.ceil(LENGTH / step)))):
             momentum = momentum + 0.5 * size * end.gradient
             end = at(end.z + size * momentum)
             momentum = momentum + 0.5 * size * end.gradient
@@ -119,7 +119,9 @@ def _value_and_grad(density: LogDensity) -> Points:
             return batched(theta, *data)
 
     alone = single_value_and_grad(density.log_joint)
-    return density.shared("short chains", lambda: Points(alone, batched, NUM_TRAJECTORIES * MAX_LEAPS, eagerly))
+    return density.shared(
+        "short chains", lambda: Points(alone, batched, NUM_TRAJECTORIES * MAX_LEAPFROG_STEPS, eagerly)
+    )
 
 
 def _product(few: Tensor, root: Tensor) -> Tensor:

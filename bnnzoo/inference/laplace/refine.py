@@ -40,10 +40,10 @@ def refined(
         The covariance is that of the exact Hessian: Newton's iteration then converges to rounding error. Otherwise L-BFGS runs
         in units of the covariance, which is renewed every few steps.
     """
-    looked_at, last = density.value_and_grad.repeated(compiles=False), math.inf
+    value_and_grad, last = density.value_and_grad.repeated(compiles=False), math.inf
 
     def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = looked_at(rows, *density.data)
+        value, gradient = value_and_grad(rows, *density.data)
         return value, gradient
 
     for _ in range(MAX_UPDATES):

@@ -39,7 +39,7 @@ KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.b
 
 @dataclass(frozen=True)
 class ChainDraws:
-    """Draws of some chains, as arrays that travel between processes."""
+    """Draws of some chains, as arrays that are sent between processes."""
 
     theta: NDArray[np.floating]
     stats: Mapping[str, NDArray[np.float64]]

@@ -46,7 +46,7 @@ def initial_length(length: float) -> Length:
 
 
 def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Matrix) -> tuple[Tensor, Tensor]:
-    """Return each chain's expected squared jump in units of the posterior, and its derivative by time travelled, each ``[C]``.
+    """Return each chain's expected squared jump in units of the posterior, and its derivative by integration time, each ``[C]``.
 
     With ``d = units (theta' - theta)``, acceptance probability a and final velocity v these are ``a d.d`` and ``2 a d.v``
     (Pasarica and Gelman 2010).
@@ -57,7 +57,7 @@ def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, uni
 
 
 def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, units: Matrix) -> tuple[Tensor, Tensor]:
-    """Return each chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the time travelled, each ``[C]``.
+    """Return each chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the integration time, each ``[C]``.
 
     With ``z = units (theta - mean)``, acceptance probability a and final velocity v these are ``a (|z'|^2 - |z|^2)^2 / 4`` and
     ``a (|z'|^2 - |z|^2) z'.v``: it measures how well the spread mixes, which is harder than the mean (Hoffman et al. 2021).

@@ -19,7 +19,7 @@ __all__ = ["Members", "joined", "trained_in_parts"]
 
 @dataclass(frozen=True)
 class Members[Method]:
-    """Some of the members of a fit: everything their training needs besides the density, so that it can travel to a worker.
+    """Some of the members of a fit: everything their training needs besides the density, so that it can be sent to a worker.
 
     Attributes
     ----------

@@ -15,9 +15,9 @@ from bnnzoo.engine.chunks import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
+from bnnzoo.inference.optimise.step_inputs import StepInputs, shapes_of
 from bnnzoo.inference.optimise.training_program import Layout, Member, TrainingCounters, TrainingPlan, member_loop
 
 __all__ = ["NativeMembers"]
@@ -65,15 +65,15 @@ class NativeMembers:
         self._run, self.num_members = run, len(run.start)
         self.num_threads = min(num_threads or num_cores(), self.num_members)
         self.max_steps = _max_steps(run, shapes_of(first, same_rows))
-        self._feed = Feed(first, same_rows, self.max_steps)
+        self._inputs = StepInputs(first, same_rows, self.max_steps)
         self._table = TRIAL_STEP_FACTOR * run.table[:1].repeat(self.max_steps, 1)
         plans = []
         for member in range(self.num_members):
             inputs = inputs_of_member(Inputs((), run.constants, (), first.batch), member)
             rows = [each.detach() for each in tensors_of(inputs.batch)] if same_rows else []
-            given = self._feed.of_member(member)
+            given = self._inputs.of_member(member)
             plans.append(TrainingPlan(self._table, given, list(inputs.constants), rows, inner.constants))
-        layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
+        layout, example = Layout(run.num_own, len(first.noise), self._inputs.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
         key = (run.optimiser, layout, inner.words)
         self.chunk = Chunk(going, body, example, plans[0], key, "cpp" if compiles else False, log)
@@ -97,7 +97,7 @@ class NativeMembers:
     @property
     def reads_steps(self) -> bool:
         """Whether steps are given anything, such as random numbers or rows of their own."""
-        return self._feed.holds_anything
+        return self._inputs.holds_anything
 
     def is_native(self) -> bool:
         """Return whether the loop was compiled; some steps of a copy of a member raise if the compiled code fails."""
@@ -117,7 +117,7 @@ class NativeMembers:
             The iterates after it, if somebody observes them; valid until the next call.
         """
         self._table[: len(table)] = table
-        self._feed.write(given)
+        self._inputs.write(given)
         self._before = self._copy()
         self._go(len(table))
         return self._members.values[:, : len(table), 0].clone(), self._members.iterates[:, : len(table)]

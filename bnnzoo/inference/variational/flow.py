@@ -215,7 +215,7 @@ class _Layers(nn.Module):
 
 @dataclass(frozen=True)
 class _Univariate:
-    """The transform of one entry; a class, and no function inside another, so that a flow can travel to a worker."""
+    """The transform of one entry; a class, and no function inside another, so that a flow can be sent to a worker."""
 
     compose: Callable[..., Any]
     affine: Callable[..., Any]

@@ -98,7 +98,7 @@ class Spy:
         no, depth = torch.zeros_like(trajectory.done), torch.zeros_like(trajectory.depth)
         return fresh, trajectory._replace(done=no, depth=depth)
 
-    def leap(self, end: End, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> End:
+    def leapfrog(self, end: End, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> End:
         end = written(end, uniform.view(1))
         num_steps = end.num_steps + 1
         return end._replace(num_steps=num_steps, stop=num_steps % 2 == 0, sum_acceptance=num_steps * 1.0)
@@ -149,7 +149,7 @@ class Recording:
     def num_steps(self, draw: Tensor, common: Common) -> Tensor:
         return draw + 1
 
-    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
+    def refresh_partly(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
         self.seen.append(noise)
         return point
 

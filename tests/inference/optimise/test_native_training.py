@@ -26,7 +26,6 @@ from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
-from bnnzoo.inference.optimise.feed import Feed
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.native_training import member_gradient
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
@@ -34,6 +33,7 @@ from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, a
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
 from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
+from bnnzoo.inference.optimise.step_inputs import StepInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.testing import linear_gaussian
@@ -395,14 +395,14 @@ def test_a_chunk_fits_into_memory_and_lets_an_interrupt_through(
 def test_memory_of_what_steps_are_given() -> None:
     own, shared = torch.arange(6.0).view(2, 3), torch.tensor(7.0)
     given = [Given(Batch((shared + i, own + i), (None, 0)), (own * i,)) for i in range(2)]
-    feed = Feed(given[0], same_rows=False, max_steps=4)
-    assert feed.shapes == ((3,), (), (3,))
-    feed.write(given)
-    noise, number, rows = feed.of_member(1)
+    inputs = StepInputs(given[0], same_rows=False, max_steps=4)
+    assert inputs.shapes == ((3,), (), (3,))
+    inputs.write(given)
+    noise, number, rows = inputs.of_member(1)
     assert noise[:2].tolist() == [[0.0, 0.0, 0.0], [3.0, 4.0, 5.0]]
     assert number[:2, 0].tolist() == [7.0, 8.0]
     assert rows[:2].tolist() == [[3.0, 4.0, 5.0], [4.0, 5.0, 6.0]]
-    assert [tuple(each.shape) for each in Feed(given[0], same_rows=True, max_steps=4).of_member(0)] == [(4, 3)]
+    assert [tuple(each.shape) for each in StepInputs(given[0], same_rows=True, max_steps=4).of_member(0)] == [(4, 3)]
 
 
 @pytest.mark.slow

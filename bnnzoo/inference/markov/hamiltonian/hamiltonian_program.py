@@ -160,7 +160,7 @@ class HamiltonianProgram:
         phase = Phase(theta, momentum, gradient, self.value(held.tempering, value, gradient))
         uniform = uniforms(held.key, moving.num_leapfrog, theta.dtype)
         return MovingEnd(
-            self.kernel.leap(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1
+            self.kernel.leapfrog(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1
         )
 
     def _begun(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting]:

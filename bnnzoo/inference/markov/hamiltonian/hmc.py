@@ -67,7 +67,7 @@ class HMCKernel:
         end = End(phase, torch.zeros_like(num_steps), zero, no, no)
         return end, Trajectory(control, phase, torch.zeros_like(trajectory.depth), no)
 
-    def leap(self, end: End, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> End:
+    def leapfrog(self, end: End, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> End:
         """Move the end of the trajectory to ``phase``."""
         error = energy(metric, phase) - control.energy
         num_steps, diverging = end.num_steps + 1, error > DIVERGENCE_THRESHOLD

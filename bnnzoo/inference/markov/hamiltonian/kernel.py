@@ -167,7 +167,7 @@ class Control(NamedTuple):
 class Kernel(Protocol):
     """A Hamiltonian kernel as three pure steps of one chain, so that the chains of a batch never wait for each other.
 
-    Every call of ``leap`` moves every chain by one leapfrog step, wherever its trajectory stands. Where the moving end says
+    Every call of ``leapfrog`` moves every chain by one leapfrog step, wherever its trajectory stands. Where the moving end says
     ``stop``, ``propose`` updates the trajectory and its proposal. Where the trajectory says ``done``, the proposal is the next
     draw, and ``begin`` starts another trajectory. ``uniforms`` are two numbers from (0, 1). ``num_proposals`` is the number of
     calls of ``propose`` for a trajectory of ``num_steps`` steps.
@@ -177,6 +177,6 @@ class Kernel(Protocol):
     def begin(
         self, end: Any, trajectory: Any, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
     ) -> tuple[Any, Any]: ...
-    def leap(self, end: Any, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Any: ...
+    def leapfrog(self, end: Any, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Any: ...
     def propose(self, end: Any, trajectory: Any, metric: Metric, uniforms: Tensor) -> tuple[Any, Any]: ...
     def num_proposals(self, num_steps: int) -> int: ...

@@ -90,7 +90,7 @@ class NUTSKernel:
         )
         return _empty_subtree(phase, zero, torch.zeros_like(tree.depth), subtree.stack), tree
 
-    def leap(self, subtree: Subtree, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Subtree:
+    def leapfrog(self, subtree: Subtree, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Subtree:
         """Add the leaf at ``phase`` to the subtree."""
         error = energy(metric, phase) - control.energy
         log_weight = torch.logaddexp(subtree.log_weight, -error)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, applied, transposed
 
-__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "choose", "drift", "is_finite"]
+__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "choose", "drift", "is_finite", "second_half_kick"]
 
 
 class Point(NamedTuple):
@@ -134,7 +134,9 @@ def drift(dynamics: Dynamics, point: Point, root: Matrix, time: Tensor) -> Point
     return point._replace(theta=theta, momentum=momentum, work=point.work + work)
 
 
-def arrive(dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, root: Matrix, time: Tensor) -> Point:
+def second_half_kick(
+    dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, root: Matrix, time: Tensor
+) -> Point:
     """Return the point after the other half of the kick, by the gradient at the new position."""
     momentum, work = dynamics.kick(point.momentum, applied(transposed(root), gradient), 0.5 * time)
     return Point(point.theta, momentum, gradient, value, point.work + work)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.engine.program import Stage
-from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
+from bnnzoo.inference.markov.lockstep.dynamics import Point, drift, is_finite, second_half_kick
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
 from bnnzoo.inference.markov.noise import normals, uniforms
 
@@ -27,7 +27,7 @@ NUM_STREAMS = 3
 
 
 class LockstepMoving(NamedTuple):
-    """What changes at every step: the chain on its way, its steps so far, and the number of them at which it arrives."""
+    """What changes at every step: the chain on its way, its steps so far, and the number of them at which its draw ends."""
 
     state: LockstepState
     num_steps: Tensor
@@ -130,7 +130,7 @@ class LockstepProgram:
         """Take the first half of a step, which may begin with noise."""
         point = moving.state.point
         if self.motion.noise_per_step:
-            point = self.motion.turn(point, held.common.nu, _noise(held.key, moving.num_steps, point.theta))
+            point = self.motion.refresh_partly(point, held.common.nu, _noise(held.key, moving.num_steps, point.theta))
         moved = drift(self.motion.dynamics, point, held.common.root, held.common.step_size)
         return moved.theta, (), (moved, point.log_density)
 
@@ -139,7 +139,7 @@ class LockstepProgram:
     ) -> LockstepMoving:
         """Complete the step."""
         (moved, before), common, squares = ahead, held.common, moving.state.squares
-        end = arrive(self.motion.dynamics, moved, value, gradient, common.root, common.step_size)
+        end = second_half_kick(self.motion.dynamics, moved, value, gradient, common.root, common.step_size)
         if self.motion.noise_per_step:
             squares = squares + (end.work - (end.log_density - before)).square()
         return moving._replace(state=LockstepState(end, squares), num_steps=moving.num_steps + 1)

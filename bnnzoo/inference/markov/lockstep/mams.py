@@ -28,7 +28,7 @@ class MAMS(LockstepSettings):
         Draws of each chain during adaptation, which are not kept. Chains may have converged with fewer. A network needs 200 or
         more: scales are tuned first, the trajectory length after them.
     trajectory_length : float, optional
-        Mean distance travelled between draws, in units of the posterior's standard deviation; its natural scale is the square
+        Mean length of the path between draws, in units of the posterior's standard deviation; its natural scale is the square
         root of the number of parameters. Default: tuned to the largest expected squared jump per gradient.
 
     References

@@ -17,9 +17,9 @@ __all__ = [
     "Motion",
     "Trajectories",
     "metropolis",
+    "partly_refreshed",
     "statistics",
-    "turned",
-    "turned_back",
+    "with_reversed_momentum",
 ]
 
 DYNAMICS = Microcanonical()
@@ -76,7 +76,7 @@ class Motion(Protocol):
     def dynamics(self) -> Dynamics: ...
     def begin(self, start: Point, noise: Tensor) -> Point: ...
     def num_steps(self, draw: Tensor, common: Common) -> Tensor: ...
-    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point: ...
+    def refresh_partly(self, point: Point, nu: Tensor, noise: Tensor) -> Point: ...
     def end(
         self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
     ) -> tuple[Point, Tensor]: ...
@@ -105,7 +105,7 @@ class Trajectories:
         steps = torch.ceil(fraction * common.length / common.step_size.double())
         return torch.minimum(steps.clamp(1, 1e9).long(), common.steps)
 
-    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
+    def refresh_partly(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
         """Return the point as it is."""
         return point
 
@@ -133,9 +133,9 @@ class Langevin:
         """Return the number of steps that all draws take."""
         return common.steps
 
-    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
+    def refresh_partly(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
         """Refresh a part of the momentum."""
-        return turned(point, nu, noise)
+        return partly_refreshed(point, nu, noise)
 
     def end(
         self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
@@ -143,18 +143,18 @@ class Langevin:
         """Keep the last point, or the start where the log density could not be computed."""
         error = moving.squares / (num_steps * len(start.theta))
         failed = ~is_finite(moving.point) | ~error.isfinite()
-        point = choose(failed, turned_back(start), moving.point)
+        point = choose(failed, with_reversed_momentum(start), moving.point)
         error = torch.where(failed, torch.inf, error)
         return point, _row(point.log_density, error, num_steps, failed, common.step_size)
 
 
-def turned(point: Point, nu: Tensor, noise: Tensor) -> Point:
+def partly_refreshed(point: Point, nu: Tensor, noise: Tensor) -> Point:
     """Return a point of Langevin dynamics before its next step: the direction becomes ``u + nu z`` at unit length."""
     momentum = DYNAMICS.refresh(point.momentum + nu * noise)
     return point._replace(momentum=momentum, work=torch.zeros_like(point.work))
 
 
-def turned_back(start: Point) -> Point:
+def with_reversed_momentum(start: Point) -> Point:
     """Return a point that is left in the opposite direction."""
     return start._replace(momentum=-start.momentum)
 

@@ -154,7 +154,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         return self.settings.max_steps if known else min(self.settings.max_steps, EARLY_MAX_STEPS)
 
     def _learn(self, draw: int) -> None:
-        """Update step size, length, mean and moments from the trajectories just travelled."""
+        """Update step size, length, mean and moments from the latest trajectories."""
         moving, resting = self.fleet.moving, self.fleet.resting
         (mean, tuner, length, target), start, end = self.tuning, resting.start, moving.state.point
         acceptance = self._statistic("acceptance_rate").to(end.theta.dtype)

@@ -133,8 +133,8 @@ class StochasticChains(RunningChains):
 
     @property
     def num_rejected(self) -> int:
-        """Number of times a chain was taken back."""
-        return int(self.fleet.resting.counters.lost.sum())
+        """Number of times a chain was reset."""
+        return int(self.fleet.resting.counters.resets.sum())
 
     @property
     def tuned(self) -> dict[str, Tensor]:
@@ -188,7 +188,7 @@ class StochasticChains(RunningChains):
     def _attend(self) -> None:
         """Do what the chains wait for, if all of them do: learn from a window that ends, and renew anchors and rows."""
         moving, resting = self.fleet.moving, self.fleet.resting
-        if bool(resting.failed.any()):  # a chain was lost in warm-up with a step size that is fixed
+        if bool(resting.failed.any()):  # a chain diverged in warm-up with a step size that is fixed
             iteration = int(resting.counters.draws[resting.failed][0]) - 1
             raise divergence(self.settings, resting.failed, iteration, resting.units.step_size)
         draws, steps = int(resting.counters.draws[0]), int(moving.num_steps[0])
@@ -211,7 +211,7 @@ class StochasticChains(RunningChains):
         """Let the next step see its rows, if they are read from outside of memory."""
         if self.target.streams and steps:
             assert isinstance(self.fleet, Fleet)
-            self.fleet.feed(tensors_of(self.target.batch(steps, 1).data))
+            self.fleet.replace_data(tensors_of(self.target.batch(steps, 1).data))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.markov.chain_settings import refuse_single_parameter
-from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, drift, second_half_kick
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.gradients import Anchor
 from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
@@ -161,7 +161,7 @@ class MicrocanonicalTuning(Tuning):
         moved = vmap(lambda p, s, t: drift(DYNAMICS, p, s, t))(start, units.scale, units.step_size)
         value, gradient = tempered(moved.theta)
         step = units.scale, units.step_size
-        end = vmap(lambda p, v, g, s, t: arrive(DYNAMICS, p, v, g, s, t))(moved, value, gradient, *step)
+        end = vmap(lambda p, v, g, s, t: second_half_kick(DYNAMICS, p, v, g, s, t))(moved, value, gradient, *step)
         self.count(2)
         return (end.work - (end.log_density - start.log_density)).square() / units.scale.shape[1]
 

@@ -1,4 +1,4 @@
-"""One chain of a stochastic-gradient method as a program of the engine: steps on mini-batches, draws, and what is taken back."""
+"""One chain of a stochastic-gradient method as a program of the engine: steps on mini-batches, draws, and resets."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,10 +35,10 @@ STATS = ("log_density_estimate", "n_steps", "diverging", "step_size")
 """Columns of the statistics kept of every draw."""
 
 SHORTENED = 0.25
-"""Factor of the step size of a chain that has been taken back."""
+"""Factor of the step size of a chain that has been reset."""
 
-LOST_FOR_GOOD = 3
-"""Draws in a row at whose end a chain is taken back, after which its steps are too long also outside warm-up."""
+RESETS_BEFORE_SHORTER = 3
+"""Draws in a row at whose end a chain is reset, after which its steps are too long also outside warm-up."""
 
 
 class StochasticState(NamedTuple):
@@ -96,7 +96,7 @@ class Units(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What was known at the end of the latest draw, to which a lost chain is taken back; see :class:`StochasticState`."""
+    """What was known at the end of the latest draw, to which a diverged chain is reset; see :class:`StochasticState`."""
 
     evaluated: tuple[Tensor, ...]
     moments: GradientMoments
@@ -112,15 +112,15 @@ class StochasticCounters(NamedTuple):
         Draws so far.
     begins, ends : Tensor
         Steps before and after the current draw.
-    in_a_row, lost : Tensor
-        How many of the latest draws, and of all, ended with the chain being taken back.
+    in_a_row, resets : Tensor
+        How many of the latest draws, and of all, ended with the chain being reset.
     """
 
     draws: Tensor
     begins: Tensor
     ends: Tensor
     in_a_row: Tensor
-    lost: Tensor
+    resets: Tensor
 
 
 class StochasticSchedule(NamedTuple):
@@ -180,7 +180,7 @@ class Resting(NamedTuple):
     anchor : tuple of Tensor [P]
         Of the control variate, if there is one.
     waits, failed : Tensor []
-        Whether anchor or rows are to be renewed, and whether the chain was lost in warm-up with a step size that is fixed.
+        Whether anchor or rows are to be renewed, and whether the chain diverged in warm-up with a step size that is fixed.
     keys : Tensor [4]
     """
 
@@ -211,7 +211,7 @@ class StochasticProgram:
     A cycle is a chunk of steps, whose random numbers are computed together; it ends with the draw. A chain waits at the end of
     each window of warm-up and after its last draw, and where its anchor or its rows are to be renewed.
 
-    At the end of a draw a chain is taken back from where the density is not finite, or from which it has fallen far: it repeats
+    At the end of a draw a chain is reset where the density is not finite, or has fallen far: it repeats
     its draw and turns round, as chains do whose proposal is rejected. During warm-up its steps become shorter, and afterwards
     only if it does not get away: the step size that suited the end of the warm-up may be unstable elsewhere.
 
@@ -225,7 +225,7 @@ class StochasticProgram:
     deepest : float
         By how many nats the log density may fall from draw to draw.
     fixed : bool
-        Whether the step size is given: it stays as it is, and a chain that is lost in warm-up has failed.
+        Whether the step size is given: it stays as it is, and a chain that diverges in warm-up has failed.
     """
 
     dynamics: StochasticDynamics
@@ -302,8 +302,8 @@ class StochasticProgram:
         drawn = self._drawn(moving, resting)
         num_steps = moving.num_steps - resting.counters.begins
         after, rested = drawn
-        lost = rested.counters.in_a_row > 0
-        stats = after.value, num_steps, lost, rested.units.step_size
+        diverged = rested.counters.in_a_row > 0
+        stats = after.value, num_steps, diverged, rested.units.step_size
         row = after.evaluated[0], torch.stack([each.double() for each in stats])
         waits = moving.num_steps >= resting.schedule.renew
         moving, resting = where(_has_drawn(moving, resting), drawn, (moving, resting))
@@ -311,24 +311,28 @@ class StochasticProgram:
 
     def _drawn(self, moving: StochasticState, resting: Resting) -> tuple[StochasticState, Resting]:
         left, counters, course, units = resting.left, resting.counters, resting.course, resting.units
-        lost = (moving.value < left.value - self.deepest) | ~(moving.theta.isfinite().all() & moving.value.isfinite())
-        in_a_row, warm = torch.where(lost, counters.in_a_row + 1, 0), counters.draws < course.num_warmup
+        diverged = (moving.value < left.value - self.deepest) | ~(
+            moving.theta.isfinite().all() & moving.value.isfinite()
+        )
+        in_a_row, warm = torch.where(diverged, counters.in_a_row + 1, 0), counters.draws < course.num_warmup
         if not self.fixed:
-            shorter = lost & (warm | (in_a_row % LOST_FOR_GOOD == 0))
+            shorter = diverged & (warm | (in_a_row % RESETS_BEFORE_SHORTER == 0))
             size = units.step_size
             units = units._replace(step_size=torch.where(shorter, SHORTENED * size, size))
         place, *carried = left.evaluated
         turned = place, *self.dynamics.reversed(tuple(carried))
-        theta, *carried = where(lost, turned, (moving.theta, *moving.carried))
+        theta, *carried = where(diverged, turned, (moving.theta, *moving.carried))
         left = Left(
-            evaluated=where(lost, turned, moving.evaluated),
-            moments=where(lost, left.moments, moving.moments),
-            value=torch.where(lost, left.value, moving.value),
+            evaluated=where(diverged, turned, moving.evaluated),
+            moments=where(diverged, left.moments, moving.moments),
+            value=torch.where(diverged, left.value, moving.value),
         )
         now = moving._replace(theta=theta, carried=tuple(carried), **left._asdict())
         draws, begins = counters.draws + 1, moving.num_steps
-        counters = StochasticCounters(draws, begins, begins + course.steps_of(draws), in_a_row, counters.lost + lost)
-        failed = resting.failed | (lost & warm) if self.fixed else resting.failed
+        counters = StochasticCounters(
+            draws, begins, begins + course.steps_of(draws), in_a_row, counters.resets + diverged
+        )
+        failed = resting.failed | (diverged & warm) if self.fixed else resting.failed
         return now, resting._replace(units=units, left=left, counters=counters, failed=failed)
 
 

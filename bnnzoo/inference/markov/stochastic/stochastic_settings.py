@@ -174,9 +174,9 @@ def refuse_inconsistent(settings: StochasticSettings, density: LogDensity) -> No
         )
 
 
-def divergence(settings: StochasticSettings, lost: Tensor, iteration: int, step_size: Tensor) -> FloatingPointError:
-    """Return the error for the first of the ``lost[C]`` chains: warming up, they came to where the density is not finite."""
-    chain = int(lost.nonzero()[0])
+def divergence(settings: StochasticSettings, diverged: Tensor, iteration: int, step_size: Tensor) -> FloatingPointError:
+    """Return the error for the first of the ``diverged[C]`` chains: warming up, they came to where the density is not finite."""
+    chain = int(diverged.nonzero()[0])
     size = float(step_size[chain])
     return FloatingPointError(
         f"Chain {chain} left the region where the log density is finite, at draw {iteration} of warm-up with step size "

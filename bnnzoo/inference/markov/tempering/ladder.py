@@ -15,8 +15,8 @@ from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import NUM_STREAMS,
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.noise import keys_of_chains, uniforms, words
 from bnnzoo.inference.markov.tempering.path import PriorPoints, TemperedProgram, path_gradient, prior_points
+from bnnzoo.inference.markov.tempering.round_trips import RoundTrips
 from bnnzoo.inference.markov.tempering.temperatures import equalised, first_temperatures, rounds
-from bnnzoo.inference.markov.tempering.travels import Travels
 
 __all__ = ["LOG_LIKELIHOOD", "ROUND_TRIPS", "LadderSampler", "Ladders"]
 
@@ -68,7 +68,7 @@ class Ladders(AdaptiveChains):
         self._density, self._path, self._rounds = density, path_gradient(density), rounds(settings.num_warmup)
         self._count, self._block, self._points = 0, -1, PriorPoints(theta, theta, theta)
         self.temperatures = first_temperatures(num_temperatures).repeat(len(theta), 1)
-        self.travels = Travels.of(len(theta), num_temperatures)
+        self.trips = RoundTrips.of(len(theta), num_temperatures)
         self._accepted = self.temperatures.new_zeros(len(theta), num_copies)
         starts = theta.repeat_interleave(num_copies, 0)
         self._set_going(
@@ -162,7 +162,7 @@ class Ladders(AdaptiveChains):
         places = torch.arange(rest.shape[1]).repeat(self.num_chains, 1)
         places[:, :-1] += accepted
         places[:, 1:] -= accepted.long()
-        self.travels = self.travels.followed(places, counts=self._count > self._num_warmup)
+        self.trips = self.trips.followed(places, counts=self._count > self._num_warmup)
         self._tune()
         places = places.to(theta.device)
         theta, gradient = (each.take_along_dim(places[..., None], 1) for each in (theta, gradient))
@@ -188,7 +188,7 @@ class Ladders(AdaptiveChains):
             return
         theta, stats = (each.unflatten(0, (self.num_chains, -1))[:, -1, 0] for each in self._latest)
         self.draws[:, place] = theta
-        columns = stats.cpu(), rest, self.travels.round_trips[:, None]
+        columns = stats.cpu(), rest, self.trips.round_trips[:, None]
         self.stats[:, place] = torch.cat([each.double() for each in columns], 1)
         self._num_kept[:] = place + 1
 
@@ -206,7 +206,7 @@ class Ladders(AdaptiveChains):
         ladder = {
             "count": self._count,
             "temperatures": self.temperatures,
-            "travels": self.travels,
+            "travels": self.trips,
             "accepted": self._accepted,
             "latest": self._latest,
         }
@@ -214,7 +214,7 @@ class Ladders(AdaptiveChains):
 
     def _resume(self, found: Mapping[str, Any]) -> None:
         super()._resume(found)
-        self._count, self._latest, self.travels = found["count"], found["latest"], found["travels"]
+        self._count, self._latest, self.trips = found["count"], found["latest"], found["travels"]
         self.temperatures, self._accepted = found["temperatures"], found["accepted"]
 
 

@@ -136,9 +136,9 @@ def prior_points(density: LogDensity, path: GradientFunction, seeds: list[int], 
             value, gradient = path.batched(theta, *path.data)
         except (RuntimeError, NumericalFailure):  # operations unknown to vmap, or a point at which the model fails
             value, gradient = path.looped(theta, *path.data)
-    lost = ~(value.isfinite() & gradient.isfinite().all(1) & theta.isfinite().all(1))
+    failed = ~(value.isfinite() & gradient.isfinite().all(1) & theta.isfinite().all(1))
     gradient = gradient.clone()
-    gradient[lost, -1] = -torch.inf
+    gradient[failed, -1] = -torch.inf
     return PriorPoints(theta, value, gradient)
 
 

@@ -42,7 +42,7 @@ def test_the_end_is_accepted_with_the_metropolis_probability(
     kernel = HMCKernel(trajectory_length=0.1, jitter=0.0, max_steps=10)
     end, trajectory = kernel.begin(*kernel.finished_trajectory(ORIGIN), METRIC, STEP, 0 * ONES, uniforms(0.5))
     moved = Phase(ONES, 0 * ONES, ONES, ZERO + log_density)
-    end = kernel.leap(end, trajectory.control, moved, METRIC, ZERO + 0.5)
+    end = kernel.leapfrog(end, trajectory.control, moved, METRIC, ZERO + 0.5)
     assert bool(end.stop)
     torch.testing.assert_close(end.sum_acceptance, (ZERO + log_density).exp().clamp(max=1.0))
     _, trajectory = kernel.propose(end, trajectory, METRIC, uniforms(uniform))
@@ -52,7 +52,7 @@ def test_the_end_is_accepted_with_the_metropolis_probability(
 def test_a_divergent_trajectory_stops_and_is_rejected() -> None:
     kernel = HMCKernel(trajectory_length=1.0, jitter=0.0, max_steps=10)
     end, trajectory = kernel.begin(*kernel.finished_trajectory(ORIGIN), METRIC, STEP, 0 * ONES, uniforms(0.5))
-    end = kernel.leap(end, trajectory.control, Phase(ONES, ONES, ONES, ZERO - torch.inf), METRIC, ZERO + 0.5)
+    end = kernel.leapfrog(end, trajectory.control, Phase(ONES, ONES, ONES, ZERO - torch.inf), METRIC, ZERO + 0.5)
     assert bool(end.stop) and bool(end.diverging) and int(end.num_steps) == 1
     _, trajectory = kernel.propose(end, trajectory, METRIC, uniforms(1e-300))
     assert bool((trajectory.proposal.theta == 0).all())

@@ -126,7 +126,7 @@ def test_a_subtree_turns_where_one_of_its_balanced_parts_does(direction: float) 
         subtree, tree = kernel.finished_trajectory(phase(momenta[0]))
         control = tree.control._replace(direction=half.sign() * direction, length=torch.tensor(2**HEIGHT))
         for leaf, momentum in enumerate(momenta):
-            subtree = kernel.leap(subtree, control, phase(momentum), metric, half)
+            subtree = kernel.leapfrog(subtree, control, phase(momentum), metric, half)
             expected = any(turned(momenta[first : leaf + 1]) for first in balanced_parts(leaf))
             assert bool(subtree.turning) == expected, (seed, leaf)
             found.append(expected)

@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.dynamics import (
+    Dynamics,
+    Microcanonical,
+    Newtonian,
+    Point,
+    drift,
+    second_half_kick,
+)
 from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, LockstepState
 from tests.helpers.samplers import log_density, log_density_gradient
 
@@ -29,7 +36,9 @@ def travelled(dynamics: Dynamics, point: Point, num_steps: int, time: float) -> 
     step = torch.tensor(time, dtype=torch.float64)
     for _ in range(num_steps):
         moved = drift(dynamics, point, SCALE, step)
-        point = arrive(dynamics, moved, log_density(moved.theta), log_density_gradient(moved.theta), SCALE, step)
+        point = second_half_kick(
+            dynamics, moved, log_density(moved.theta), log_density_gradient(moved.theta), SCALE, step
+        )
     return point
 
 
@@ -66,7 +75,7 @@ def test_a_quarter_period_leads_to_a_right_angle(dynamics: Dynamics) -> None:
     time = torch.tensor(dynamics.quarter_period(num_params) / steps, dtype=torch.float64)
     for _ in range(steps):
         moved = drift(dynamics, point, one, time)
-        point = arrive(dynamics, moved, zero, -moved.theta, one, time)
+        point = second_half_kick(dynamics, moved, zero, -moved.theta, one, time)
     assert abs(float(point.theta @ theta) / num_params) < 0.01
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import MCLMC, fit
-from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, drift, second_half_kick
 from bnnzoo.inference.markov.lockstep.langevin_chains import (
     NO_ERROR_YET,
     OUTLIER,
@@ -56,7 +56,7 @@ def stepped(step_size: float, nu: float) -> LockstepState:
 def test_a_step_without_noise_is_the_microcanonical_one() -> None:
     begin, scale, time = start(), torch.ones(4, dtype=torch.float64), 0.1 * ONE
     moved = drift(Microcanonical(), begin, scale, time)
-    expected = arrive(Microcanonical(), moved, *value_and_grad(moved.theta), scale, time)
+    expected = second_half_kick(Microcanonical(), moved, *value_and_grad(moved.theta), scale, time)
     found = stepped(0.1, 0.0)
     torch.testing.assert_close(found.point, expected)
     torch.testing.assert_close(found.squares, (expected.work - (expected.log_density - begin.log_density)).square())

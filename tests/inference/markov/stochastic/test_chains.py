@@ -154,10 +154,12 @@ def test_a_chain_in_a_hole_repeats_its_draw_and_is_counted(kind: Any, engine: En
         posterior = fit(
             with_a_hole, method, torch.zeros(20, dtype=torch.float64), seed=0, progress=False, engine=engine
         )
-    z, lost = posterior.draws()[..., 0], posterior.info.sample_stats["diverging"]
-    assert lost.dtype == torch.bool and 10 < int(lost.sum()) == posterior.info.num_rejected
+    z, diverged = posterior.draws()[..., 0], posterior.info.sample_stats["diverging"]
+    assert diverged.dtype == torch.bool and 10 < int(diverged.sum()) == posterior.info.num_rejected
     assert bool((z < 1.0).all())
-    assert bool((z[:, 1:] == z[:, :-1])[lost[:, 1:]].all()) and not bool((z[:, 1:] == z[:, :-1])[~lost[:, 1:]].any())
+    assert bool((z[:, 1:] == z[:, :-1])[diverged[:, 1:]].all()) and not bool(
+        (z[:, 1:] == z[:, :-1])[~diverged[:, 1:]].any()
+    )
 
 
 @pytest.mark.parametrize("kind", [SGLD, SGHMC])
@@ -251,7 +253,7 @@ def draw_once(chains: StochasticChains) -> Any:
     return chains.fleet.moving.theta.clone(), chains.fleet.resting.units.step_size.tolist()
 
 
-def test_a_chain_that_diverges_in_warm_up_is_taken_back_with_a_shorter_step() -> None:
+def test_a_chain_that_diverges_in_warm_up_is_reset_with_a_shorter_step() -> None:
     chains = chains_of(SGLD(**QUICK, steps_per_draw=400))
     start = chains.fleet.moving.theta.clone()
     with_step_sizes(chains, [0.1, 1e3, 0.1])
@@ -282,7 +284,7 @@ def test_gradients_that_overflow_leave_the_step_size_as_it_was() -> None:
     assert torch.equal(after.scale[1], before.scale[1]) and torch.equal(after.scale[2], 2 * ones[2])
 
 
-def test_a_chain_that_is_taken_back_leaves_in_the_opposite_direction() -> None:
+def test_a_chain_that_is_reset_leaves_in_the_opposite_direction() -> None:
     chains = chains_of(SGHMC(**QUICK, steps_per_draw=400), UnderdampedLangevin(1.0, 0.025, True, 0.1, False))
     before = chains.fleet.resting.left.evaluated[1].clone()  # the momentum beside the position
     with_step_sizes(chains, [0.1, 1e3, 0.1])

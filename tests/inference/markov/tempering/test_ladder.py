@@ -14,8 +14,8 @@ from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.tempering.ladder import BLOCK, Ladders
 from bnnzoo.inference.markov.tempering.path import TemperedProgram, path_gradient, prior_points
+from bnnzoo.inference.markov.tempering.round_trips import RoundTrips
 from bnnzoo.inference.markov.tempering.temperatures import equalised, first_temperatures, rounds
-from bnnzoo.inference.markov.tempering.travels import Travels
 
 KERNEL = HMCKernel(1.5, 0.5, 100)
 Y = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
@@ -95,10 +95,10 @@ def test_after_exchanges_copies_know_log_density_and_gradients_where_they_are(co
 def test_even_and_odd_pairs_take_turns() -> None:
     loop = ladders()
     for count in range(1, 30):
-        before = loop.travels.states.clone()
+        before = loop.trips.states.clone()
         advanced(loop, count)
         pairs = {(0, 1), (2, 3)} if count % 2 == 0 else {(1, 2)}
-        for old, new in zip(before, loop.travels.states, strict=True):
+        for old, new in zip(before, loop.trips.states, strict=True):
             places = [int((new == state).nonzero()) for state in old]  # where the state at each temperature went
             assert all(
                 place == level or (min(level, place), max(level, place)) in pairs for level, place in enumerate(places)
@@ -107,10 +107,10 @@ def test_even_and_odd_pairs_take_turns() -> None:
 
 def test_a_round_trip_is_counted_when_a_state_is_back_at_the_prior() -> None:
     low, middle, high = ([1, 0, 2, 3], [0, 2, 1, 3], [0, 1, 3, 2])
-    travels, found = Travels.of(1, 4), []
+    trips, found = RoundTrips.of(1, 4), []
     for places in ([0, 1, 2, 3], low, middle, high, high, middle, low, low, low):
-        travels = travels.followed(torch.tensor([places]), counts=True)
-        found.append(int(travels.round_trips))
+        trips = trips.followed(torch.tensor([places]), counts=True)
+        found.append(int(trips.round_trips))
     assert found == [0] * 6 + [1] * 3  # it has been to both ends, and is back
 
 

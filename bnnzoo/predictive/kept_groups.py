@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import xarray as xr
 
-__all__ = ["EVERYTHING", "NEW_DATA_NAMES", "ROW_GROUPS", "Kept", "kept_of", "refuse_unknown"]
+__all__ = ["EVERYTHING", "NEW_DATA_NAMES", "ROW_GROUPS", "KeptGroups", "kept_of", "refuse_unknown"]
 
 NEW_DATA_NAMES: Mapping[str, str] = {
     "posterior_predictive": "predictions",
@@ -25,7 +25,7 @@ OF_OBSERVATIONS = ("predictions_log_likelihood", "predictions_observed_data")
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptGroups:
     """Groups and variables that are wanted; all of them if ``names`` is None.
 
     Attributes
@@ -55,10 +55,10 @@ class Kept:
         return found if found.data_vars else xr.Dataset()
 
 
-EVERYTHING = Kept()
+EVERYTHING = KeptGroups()
 
 
-def kept_of(keep: Sequence[str] | None) -> Kept:
+def kept_of(keep: Sequence[str] | None) -> KeptGroups:
     """Return which variables are wanted.
 
     Raises
@@ -76,10 +76,10 @@ def kept_of(keep: Sequence[str] | None) -> Kept:
                 f"keep={tuple(keep)}: trees of new data have no group {name.partition('/')[0]!r}. Write some of "
                 f'{", ".join(GROUPS)}, or a variable such as "conditional/mean".'
             )
-    return Kept(tuple(keep))
+    return KeptGroups(tuple(keep))
 
 
-def refuse_unknown(kept: Kept, group: str, variables: list[str]) -> None:
+def refuse_unknown(kept: KeptGroups, group: str, variables: list[str]) -> None:
     """Refuse names of variables that a group, under its name for training or new data, does not have, and groups without data.
 
     Raises

@@ -8,10 +8,10 @@ from torch import Tensor
 from bnnzoo.engine import pytree
 from bnnzoo.inference.optimise.runs import Given, tensors_of
 
-__all__ = ["Feed"]
+__all__ = ["StepInputs"]
 
 
-class Feed:
+class StepInputs:
     """Memory for the random numbers and rows of some steps.
 
     Parameters
