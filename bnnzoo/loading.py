@@ -1,49 +1,35 @@
-"""``load``: a posterior back from its file."""
+"""``load``: a posterior back from its file, matched with a model and its data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+import bnnzoo.inference  # noqa: F401  # which defines the kinds of posteriors
 from bnnzoo.core.data.arguments import positional
-from bnnzoo.core.posterior.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
-from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture, Posterior
-from bnnzoo.core.posterior.saving import open_fit
-from bnnzoo.core.posterior.stored import Stored
+from bnnzoo.core.data.minibatch import as_tensors
+from bnnzoo.core.data.row_source import source_of
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.posterior.archive import read_archive
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.posterior.saving import StoredPosterior
+from bnnzoo.core.posterior.stored import Owner, decode, stored_kinds
 from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.changes import remember_model
-from bnnzoo.core.types import Model
-from bnnzoo.inference.ensembles.weighted import WeightedMembers
-from bnnzoo.inference.variational.dropout import DropoutPosterior
-from bnnzoo.inference.variational.flow import FlowPosterior
-from bnnzoo.inference.variational.full_rank_vi import FullRank
-from bnnzoo.inference.variational.mean_field_vi import MeanField
-from bnnzoo.inference.variational.pathfinder import Resampled
-from bnnzoo.inference.variational.svi import GuidePosterior
+from bnnzoo.core.reading.fingerprint import different_data, different_model
+from bnnzoo.core.reading.placeholders import density_without_data
+from bnnzoo.core.reading.reading import conformed
+from bnnzoo.core.reading.streamed import read_streamed
+from bnnzoo.core.types import Data, Model
+from bnnzoo.engine.reports import first_line
 
-__all__ = ["KINDS", "load"]
-
-KINDS: tuple[type[Stored], ...] = (
-    Draws,
-    Gaussian,
-    Mixture,
-    Resampled,
-    WeightedMembers,
-    DropoutPosterior,
-    FlowPosterior,
-    GuidePosterior,
-    Dense,
-    Diagonal,
-    Embedded,
-    Kronecker,
-    LowRankPlusDiagonal,
-    LowRankPrecision,
-    MeanField,
-    FullRank,
-)
-"""What a file may hold, by the names of the classes: a file never says what to import."""
+__all__ = ["load"]
 
 
 @one_at_a_time
@@ -103,9 +89,94 @@ def load(
     >>> bool((bz.predict(loaded, target.data[0])["conditional"] == bz.predict(posterior, target.data[0])["conditional"]).all())
     True
     """
-    fit = open_fit(Path(path))
+    fit = SavedFit(Path(path), *read_archive(Path(path)))
     given = positional(model, data, named) if data or named else ()  # a file may be loaded without its data
     density = fit.density(model, given, usable_device(device))
     remember_model(density)
-    found: Posterior = fit.posterior(density, KINDS, guide)
+    return fit.posterior(density, guide)
+
+
+@dataclass(frozen=True)
+class SavedFit:
+    """What a file says, read and checked, and not yet matched with a model.
+
+    Attributes
+    ----------
+    path : Path
+    tensors : mapping of str to Tensor
+    header : mapping
+    """
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    header: Mapping[str, Any]
+
+    def density(self, model: Model, data: Data, device: torch.device) -> LogDensity:
+        """Return the log density of ``model`` given its training data, or given their shapes if ``data`` is empty.
+
+        Raises
+        ------
+        ValueError
+            If the model or the data are not those of the fit.
+        """
+        with self._reading(ValueError, RuntimeError):
+            dtype, arguments, saved = _dtype(self.header["dtype"]), self.header["arguments"], self.header["fingerprint"]
+            shapes = [_shaped(each) for each in arguments]
+            _ = dict(saved["latent sites"]), list(saved["observed sites"]), list(saved["data"])
+        if arguments and not data:
+            density: LogDensity = density_without_data(model, arguments, dtype, device)
+        elif self.header.get("streamed"):
+            density, _ = read_streamed(model, source_of(data, dtype, device), dtype, device)
+            self._refuse(different_data(saved, density.data))
+        else:
+            tensors = conformed(as_tensors(data, dtype, device, gaps=True, owned=True), tuple(shapes))
+            self._refuse(different_data(saved, tensors))
+            density = build_density(model, *tensors, dtype=dtype, device=device)
+        with self._reading():
+            found = different_model(saved, density)
+        self._refuse(found)
+        return density
+
+    def posterior(self, density: LogDensity, guide: Callable[..., Any] | None) -> Posterior:
+        """Return the posterior."""
+        with self._reading():
+            info = decode(self.header["info"], self.tensors, {"FitInfo": FitInfo}, Owner(density))
+            found: Posterior = decode(
+                self.header["posterior"], self.tensors, stored_kinds(), Owner(density, info, guide)
+            )
+            if not isinstance(found, StoredPosterior):
+                raise TypeError(f"a {type(found).__name__} is no posterior")
+        return found
+
+    @contextmanager
+    def _reading(self, *errors: type[Exception]) -> Iterator[None]:
+        """Refuse a header that is not as bnnzoo writes it, whatever its checksum says; ``errors`` say so, too."""
+        damaged: tuple[type[Exception], ...] = (AttributeError, LookupError, TypeError, *errors)
+        try:
+            yield
+        except damaged as error:
+            raise ValueError(
+                f"{self.path} was not saved by bnnzoo, or was changed since: its header cannot be read ({first_line(error)}). "
+                f"Restore it from a copy."
+            ) from error
+
+    def _refuse(self, found: str | None) -> None:
+        if found:
+            raise ValueError(f"{self.path} holds another fit: {found}.")
+
+
+def _dtype(name: object) -> torch.dtype:
+    """Return a type by its name; any other attribute of torch is none."""
+    found = getattr(torch, str(name), None)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"{name!r} is no type of tensors")
     return found
+
+
+def _shaped(argument: Mapping[str, Any]) -> Tensor | None:
+    """Return a tensor of an argument's shape and type, without values; None for other arguments."""
+    if not {"shape", "dtype"} & argument.keys():
+        if "value" not in argument and "type" not in argument:
+            raise KeyError("an argument without its kind")
+        return None
+    return torch.empty(argument["shape"], dtype=_dtype(argument["dtype"]), device="meta")

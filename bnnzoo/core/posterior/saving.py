@@ -1,31 +1,21 @@
-"""Posteriors in files: what is written about a fit, and how a file is matched with a model and its data."""
+"""Saving of posteriors, and their printed forms."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
-from bnnzoo.core.data.minibatch import as_tensors
-from bnnzoo.core.data.row_source import source_of
-from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.core.posterior.archive import read_archive, write_archive
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.archive import write_archive
 from bnnzoo.core.posterior.folding import as_table, folded
 from bnnzoo.core.posterior.info import FitInfo
-from bnnzoo.core.posterior.stored import Owner, Stored, decode, encode
-from bnnzoo.core.reading.fingerprint import different_data, different_model, fingerprint
-from bnnzoo.core.reading.placeholders import arguments_of, density_without_data
-from bnnzoo.core.reading.reading import conformed
-from bnnzoo.core.reading.streamed import StreamedDensity, read_streamed
-from bnnzoo.core.types import Data, Model
-from bnnzoo.engine.reports import first_line
+from bnnzoo.core.posterior.stored import Stored, encode
+from bnnzoo.core.reading.fingerprint import fingerprint
+from bnnzoo.core.reading.streamed import StreamedDensity
 
-__all__ = ["SavedFit", "StoredPosterior", "installed_version", "open_fit"]
+__all__ = ["StoredPosterior", "installed_version"]
 
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl")
 MAX_LISTED = 30
@@ -78,6 +68,7 @@ class StoredPosterior(Stored):
         Examples
         --------
         >>> import tempfile
+        >>> import torch
         >>> import bnnzoo as bz
         >>> from bnnzoo.testing import linear_gaussian
         >>> target = linear_gaussian()
@@ -99,7 +90,7 @@ class StoredPosterior(Stored):
         header = {
             "versions": {name: installed_version(name) for name in PACKAGES},
             "dtype": str(density.dtype).removeprefix("torch."),
-            "arguments": arguments_of(density.data),
+            "arguments": [_argument(value) for value in density.data],
             "streamed": is_streamed,
             "fingerprint": fingerprint(density),
             "info": encode(self.info, tensors),
@@ -138,98 +129,15 @@ class StoredPosterior(Stored):
         return []
 
 
-@dataclass(frozen=True)
-class SavedFit:
-    """What a file says, read and checked, and not yet matched with a model.
-
-    Attributes
-    ----------
-    path : Path
-    tensors : mapping of str to Tensor
-    header : mapping
-    """
-
-    path: Path
-    tensors: Mapping[str, Tensor]
-    header: Mapping[str, Any]
-
-    def density(self, model: Model, data: Data, device: torch.device) -> LogDensity:
-        """Return the log density of ``model`` given its training data, or given their shapes if ``data`` is empty.
-
-        Raises
-        ------
-        ValueError
-            If the model or the data are not those of the fit.
-        """
-        with self._reading(ValueError, RuntimeError):
-            dtype, arguments, saved = _dtype(self.header["dtype"]), self.header["arguments"], self.header["fingerprint"]
-            shapes = [_shaped(each) for each in arguments]
-            _ = dict(saved["latent sites"]), list(saved["observed sites"]), list(saved["data"])
-        if arguments and not data:
-            density: LogDensity = density_without_data(model, arguments, dtype, device)
-        elif self.header.get("streamed"):
-            density, _ = read_streamed(model, source_of(data, dtype, device), dtype, device)
-            self._refuse(different_data(saved, density.data))
-        else:
-            tensors = conformed(as_tensors(data, dtype, device, gaps=True, owned=True), tuple(shapes))
-            self._refuse(different_data(saved, tensors))
-            density = build_density(model, *tensors, dtype=dtype, device=device)
-        with self._reading():
-            found = different_model(saved, density)
-        self._refuse(found)
-        return density
-
-    def posterior(self, density: LogDensity, kinds: Sequence[type[Stored]], guide: Callable[..., Any] | None) -> Any:
-        """Return the posterior, whose parts are of the given classes."""
-        with self._reading():
-            info = decode(self.header["info"], self.tensors, [FitInfo], Owner(density))
-            return decode(self.header["posterior"], self.tensors, kinds, Owner(density, info, guide))
-
-    @contextmanager
-    def _reading(self, *errors: type[Exception]) -> Iterator[None]:
-        """Refuse a header that is not as bnnzoo writes it, whatever its checksum says; ``errors`` say so, too."""
-        damaged: tuple[type[Exception], ...] = (AttributeError, LookupError, TypeError, *errors)
-        try:
-            yield
-        except damaged as error:
-            raise ValueError(
-                f"{self.path} was not saved by bnnzoo, or was changed since: its header cannot be read ({first_line(error)}). "
-                f"Restore it from a copy."
-            ) from error
-
-    def _refuse(self, found: str | None) -> None:
-        if found:
-            raise ValueError(f"{self.path} holds another fit: {found}.")
-
-
-def open_fit(path: Path) -> SavedFit:
-    """Read the file of a saved posterior and check that it is whole.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the file is damaged, has a newer format, or was not written by bnnzoo.
-    """
-    return SavedFit(path, *read_archive(path))
-
-
-def _dtype(name: object) -> torch.dtype:
-    """Return a type by its name; any other attribute of torch is none."""
-    found = getattr(torch, str(name), None)
-    if not isinstance(found, torch.dtype):
-        raise TypeError(f"{name!r} is no type of tensors")
-    return found
-
-
-def _shaped(argument: Mapping[str, Any]) -> Tensor | None:
-    """Return a tensor of an argument's shape and type, without values; None for other arguments."""
-    if not {"shape", "dtype"} & argument.keys():
-        if "value" not in argument and "type" not in argument:
-            raise KeyError("an argument without its kind")
-        return None
-    return torch.empty(argument["shape"], dtype=_dtype(argument["dtype"]), device="meta")
+def _argument(value: Any) -> dict[str, Any]:
+    """Return the shape and dtype of a tensor, and any other argument itself where JSON knows it."""
+    if isinstance(value, Tensor):
+        return {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
+    return (
+        {"value": value}
+        if value is None or isinstance(value, bool | int | float | str)
+        else {"type": type(value).__name__}
+    )
 
 
 @cache

@@ -1,6 +1,6 @@
 """Objects as a tree of plain values and a table of tensors, and the way back."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 
-__all__ = ["Owner", "Stored", "decode", "encode"]
+__all__ = ["Owner", "Stored", "decode", "encode", "stored_kinds"]
 
 type Tree = Any  # what JSON can hold
 type Tensors = dict[str, Tensor]
@@ -87,7 +87,26 @@ def encode(value: Any, tensors: Tensors) -> Tree:
     )
 
 
-def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Sequence[type[Stored]], owner: Owner) -> Any:
+def stored_kinds() -> dict[str, type[Stored]]:
+    """Return what a file may hold, by name: the classes that exist in this process, so that a file never says what to import.
+
+    Of a user's classes of one name it is the latest, as of a cell that was run again; names of the library's are its own.
+    """
+    found: dict[str, type[Stored]] = {}
+    for kind in _below(Stored):
+        known = found.get(kind.__name__)
+        if known is None or not known.__module__.startswith("bnnzoo."):
+            found[kind.__name__] = kind
+    return found
+
+
+def _below(kind: type[Stored]) -> Iterator[type[Stored]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Mapping[str, type[Stored]], owner: Owner) -> Any:
     """Return the value of which :func:`encode` made ``tree`` and ``tensors``; ``kinds`` are the classes it may hold."""
     if not isinstance(tree, dict):
         return tree
@@ -98,7 +117,7 @@ def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Sequence[type[Store
     if form == "tensor":
         return tensors[content].permute(tree["dims"]).to(owner.density.device)
     if form == "kind":
-        kind = next((each for each in kinds if each.__name__ == content), None)
+        kind = kinds.get(content)
         if kind is None:
             raise ValueError(
                 f"The file holds a {content}, which this version of bnnzoo does not know. Load it with the one that wrote it."

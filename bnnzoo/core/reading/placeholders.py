@@ -1,6 +1,6 @@
 """Arguments of a model known by their shapes alone, for posteriors that predict new rows without their training data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -9,13 +9,9 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.core.types import Data, Model
+from bnnzoo.core.types import Model
 
-__all__ = ["DensityWithoutData", "arguments_of", "density_without_data", "is_placeholder"]
-
-type Argument = dict[str, Any]
-
-PLAIN = (bool, int, float, str)
+__all__ = ["DensityWithoutData", "density_without_data", "is_placeholder"]
 
 
 class DensityWithoutData(LogDensity):
@@ -35,15 +31,10 @@ class DensityWithoutData(LogDensity):
         raise _missing_data("log_joint")
 
 
-def arguments_of(data: Data) -> list[Argument]:
-    """Return the shape and dtype of every tensor, and every other argument itself where JSON knows it."""
-    return [_argument(value) for value in data]
-
-
 def density_without_data(
-    model: Model, arguments: Sequence[Argument], dtype: torch.dtype, device: torch.device
+    model: Model, arguments: Sequence[Mapping[str, Any]], dtype: torch.dtype, device: torch.device
 ) -> DensityWithoutData:
-    """Return the density of a model traced on zeros of the shapes of its training data.
+    """Return the density of a model traced on zeros of the shapes of its training data, as its file describes them.
 
     Raises
     ------
@@ -82,12 +73,6 @@ def is_placeholder(value: Tensor) -> bool:
     (True, False)
     """
     return value.ndim > 0 and not any(value.stride())
-
-
-def _argument(value: Any) -> Argument:
-    if isinstance(value, Tensor):
-        return {"shape": list(value.shape), "dtype": str(value.dtype).removeprefix("torch.")}
-    return {"value": value} if value is None or isinstance(value, PLAIN) else {"type": type(value).__name__}
 
 
 def _missing_data(name: str) -> ValueError:

@@ -15,7 +15,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.archive import read_archive, write_archive
 from bnnzoo.core.reading import fingerprint as module
 from bnnzoo.core.reading.fingerprint import VALUES, different_model, fingerprint
-from bnnzoo.core.reading.placeholders import arguments_of, density_without_data
+from bnnzoo.core.reading.placeholders import density_without_data
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(30, 2, generator=GENERATOR, dtype=torch.float64)
@@ -32,7 +32,8 @@ def answers(model: Callable, other: Callable, *data: Tensor, dtype: torch.dtype 
     data = tuple(each.to(dtype) for each in data)
     saved = json.loads(json.dumps(fingerprint(build_density(model, *data, dtype=dtype))))
     given = build_density(other, *data, dtype=dtype)
-    without = density_without_data(other, arguments_of(data), dtype, torch.device("cpu"))
+    shapes = [{"shape": list(each.shape), "dtype": str(each.dtype).removeprefix("torch.")} for each in data]
+    without = density_without_data(other, shapes, dtype, torch.device("cpu"))
     return [different_model(saved, each) for each in (given, without)]
 
 
