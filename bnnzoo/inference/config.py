@@ -1,5 +1,6 @@
 """A method's settings as plain values, and how a posterior learns which fit it came from."""
 
+import json
 import time
 from collections.abc import Sequence
 from contextvars import copy_context
@@ -8,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bnnzoo.core.method import FitContext, Method, RunsTogether, declared
+from bnnzoo.core.method import FitContext, Method, RunsTogether, declared, is_method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Mixture, Posterior
@@ -20,7 +21,7 @@ from bnnzoo.engine.cores import in_threads
 from bnnzoo.engine.lowered import untraced
 from bnnzoo.engine.reports import Stopwatch, watched
 
-__all__ = ["config_of", "run_method", "run_together"]
+__all__ = ["config_of", "run_method", "run_together", "settings_as_json"]
 
 NATIVE_SHARE = 0.5
 """Of the seconds of a fit in native code, from which two fits at a time end sooner; of less, threads cost a fifth more."""
@@ -111,6 +112,11 @@ def config_of(method: object) -> dict[str, Any]:
     return {field.name: _plain(value) for field, value in given if value is not None or field.metadata != IF_GIVEN}
 
 
+def settings_as_json(method: Method) -> str:
+    """Return a method's name and settings as JSON, by which files of results tell methods apart."""
+    return json.dumps({"method": type(method).__name__, **config_of(method)})
+
+
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -118,7 +124,7 @@ def _plain(value: Any) -> Any:
         return f"tensor of shape {tuple(value.shape)}"
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if hasattr(value, "run") and is_dataclass(value):
+    if is_method(value) and is_dataclass(value):
         return {"method": type(value).__name__, **config_of(value)}
     if is_dataclass(value) and not isinstance(value, type | Stored):
         return {"class": type(value).__name__, **config_of(value)}

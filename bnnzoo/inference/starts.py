@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.method import FitContext, Method, is_method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import discover
 from bnnzoo.core.parameters.trained_weights import with_weights
@@ -124,11 +124,12 @@ def fitted_start(start: Posterior | Method, num_chains: int, density: LogDensity
     KeyboardInterrupt
         If the method was interrupted: what is to start there does not.
     """
-    if hasattr(start, "draws"):
+    if not is_method(start):
         return cast(Posterior, start)
-    if {"num_paths", "resample"} <= {each.name for each in fields(start)}:  # type: ignore[arg-type]  # methods are dataclasses
-        start = replace(start, num_paths=num_chains, resample=False)  # type: ignore[type-var]
-    found = run_method(start, density, replace(context, checkpoint=None))
+    method = cast(Method, start)
+    if {"num_paths", "resample"} <= {each.name for each in fields(method)}:  # type: ignore[arg-type]  # methods are dataclasses
+        method = replace(method, num_paths=num_chains, resample=False)  # type: ignore[type-var]
+    found = run_method(method, density, replace(context, checkpoint=None))
     if not found.info.complete:
         raise KeyboardInterrupt(f"Interrupted by {type(start).__name__}, at whose result the fit was to start.")
     return found

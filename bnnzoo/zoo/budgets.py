@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
 
-from bnnzoo.core.method import Method
+from bnnzoo.core.method import Method, is_method
 from bnnzoo.core.settings import Range
 from bnnzoo.inference import (
     HMC,
@@ -198,6 +198,6 @@ def _smaller(method: object) -> Mapping[str, Any]:
             field.name == "every" and value is None
         ):  # once in a pass through the data, which a smoke budget may not reach
             found[field.name] = SMOKE["every"]
-        elif is_dataclass(value) and hasattr(value, "run"):
+        elif is_dataclass(value) and is_method(value):
             found[field.name] = replace(value, **_smaller(value))  # type: ignore[type-var]
     return found

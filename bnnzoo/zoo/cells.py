@@ -18,7 +18,7 @@ from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.engine.files import whole_file
-from bnnzoo.inference.config import config_of
+from bnnzoo.inference.config import settings_as_json
 from bnnzoo.zoo.budgets import smoke, table_methods
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.data import ZooError
@@ -185,7 +185,7 @@ def write_cells(cells: Iterable[Cell], path: Path, small: bool = False) -> None:
 
 def settings_of(cells: Iterable[Cell], small: bool = False) -> dict[str, Any]:
     """Return the settings of which cells hold digests, by digest: those that methods have today."""
-    known = {_digest(text): text for text in (_settings(_method(name, small)) for name in table_methods())}
+    known = {_digest(text): text for text in (settings_as_json(_method(name, small)) for name in table_methods())}
     return {key: json.loads(known[key]) for key in sorted({cell.settings for cell in cells}) if key in known}
 
 
@@ -194,17 +194,13 @@ def _method(name: str, small: bool) -> Method:
     return smoke(method) if small else method
 
 
-def _settings(method: Method) -> str:
-    return json.dumps({"method": type(method).__name__, **config_of(method)})
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def blank_cell(card: Card, name: str, seed: int, small: bool) -> Cell:
     """Return a cell that has not been measured yet."""
-    settings = _digest(_settings(_method(name, small)))
+    settings = _digest(settings_as_json(_method(name, small)))
     return Cell(card=card.name, method=name, version=card.version, seed=seed, settings=settings)
 
 

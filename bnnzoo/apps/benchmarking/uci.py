@@ -20,7 +20,7 @@ from bnnzoo.engine.cores import num_cores
 from bnnzoo.engine.files import whole_file
 from bnnzoo.engine.shares import Share, file_of, parts_in, refuse_missing
 from bnnzoo.inference import fit
-from bnnzoo.inference.config import config_of
+from bnnzoo.inference.config import settings_as_json
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 from bnnzoo.trees.power import PairedComparison
@@ -308,7 +308,7 @@ def _keys(
 ) -> list[Key]:
     """Return what is asked for, the splits of a set and a method one after the other."""
     kind = "gap" if gap else "standard" if data is not None else "openml"
-    settings = {name: _settings(method) for name, method in methods.items()}
+    settings = {name: settings_as_json(method) for name, method in methods.items()}
     keys = [(name, kind, method, settings[method], split) for name in sets for method in methods for split in splits]
     return list(dict.fromkeys(keys))
 
@@ -324,10 +324,6 @@ def _split(data: Path | None, name: str, split: int, gap: bool) -> Split:
     if gap:
         raise BenchmarkError("The gap splits are not at OpenML: name the folder that has them, as in --data DIR.")
     return openml_split(name, split)
-
-
-def _settings(method: Method) -> str:
-    return json.dumps({"method": type(method).__name__, **config_of(method)})
 
 
 def _key(score: Score) -> Key:

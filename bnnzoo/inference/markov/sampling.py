@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.executors import run_on
-from bnnzoo.core.method import FitContext, Method, Progress, Silent
+from bnnzoo.core.method import FitContext, Method, Progress, Silent, is_method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
@@ -166,7 +166,7 @@ def _started(
         theta = starts()
     else:
         start: Start = settings.init
-        if hasattr(start, "run"):
+        if is_method(start):
             start = fitted_start(cast(Method, start), settings.num_chains, density, context)
         theta = starting_points(start, settings.num_chains, density, context, traced=True)
         own_units = settings.step_size is not None or settings.num_warmup == 0

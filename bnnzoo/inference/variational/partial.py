@@ -50,8 +50,25 @@ class PartlyFixed:
         return self.point.index_copy(0, self.index, loc), embedded
 
 
+class PartialVI(Declared):
+    """Methods that fit another method first, and then approximate the posterior of some parameters given the others."""
+
+    below: Method
+    vi: Method
+    stages: ClassVar[tuple[str, ...]] = ("below", "vi")
+
+    def reads_all_rows(self) -> str | None:
+        """Return what to write so that both methods look at mini-batches only; None if they do."""
+        return all_rows_read_by(self.below, self.vi)
+
+    def starting_at(self, theta: Tensor, *, keep: bool) -> "PartialVI":
+        """Return the method with ``theta[P]`` for the mode below."""
+        below = MAP(init=theta[None], num_steps=0, polish_steps=0)
+        return replace(self, below=below)  # type: ignore[type-var]  # methods are dataclasses
+
+
 @dataclass(frozen=True)
-class SubsetVI(Declared):
+class SubsetVI(PartialVI):
     """Variational inference over chosen latent sites; the others are fixed where another method puts them.
 
     It approximates the posterior given all other parameters.
@@ -80,15 +97,6 @@ class SubsetVI(Declared):
     vi: Method = field(default_factory=MeanFieldVI)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
-    stages: ClassVar[tuple[str, ...]] = ("below", "vi")
-
-    def reads_all_rows(self) -> str | None:
-        """Return what to write so that both methods look at mini-batches only; None if they do."""
-        return all_rows_read_by(self.below, self.vi)
-
-    def starting_at(self, theta: Tensor, *, keep: bool) -> "SubsetVI":
-        """Return the method with ``theta[P]`` for the mode below."""
-        return replace(self, below=MAP(init=theta[None], num_steps=0, polish_steps=0))
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Fit the method below, then the chosen sites; see :func:`bnnzoo.fit`.
@@ -104,7 +112,7 @@ class SubsetVI(Declared):
 
 
 @dataclass(frozen=True)
-class LastLayerVI(Declared):
+class LastLayerVI(PartialVI):
     """Variational inference over the last layer of a network and all parameters that are not weights, such as the noise scale.
 
     The earlier layers are fixed where another method puts them: a deterministic network with a Bayesian last layer.
@@ -132,15 +140,6 @@ class LastLayerVI(Declared):
     vi: Method = field(default_factory=MeanFieldVI)
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
-    stages: ClassVar[tuple[str, ...]] = ("below", "vi")
-
-    def reads_all_rows(self) -> str | None:
-        """Return what to write so that both methods look at mini-batches only; None if they do."""
-        return all_rows_read_by(self.below, self.vi)
-
-    def starting_at(self, theta: Tensor, *, keep: bool) -> "LastLayerVI":
-        """Return the method with ``theta[P]`` for the mode below."""
-        return replace(self, below=MAP(init=theta[None], num_steps=0, polish_steps=0))
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Fit the method below, then the last layer; see :func:`bnnzoo.fit`.

@@ -176,7 +176,8 @@ class HamiltonianProgram:
         counters, phase = resting.counters, moving.end.phase
         uniform = _pair(resting.keys[2], counters.proposals, phase.theta)
         end, trajectory = self.kernel.propose(moving.end, resting.trajectory, resting.metric, uniform)
-        counters = counters._replace(proposals=counters.proposals + 1, rejected=counters.rejected + ~is_finite(phase))
+        rejected = counters.rejected + ~is_finite(phase.log_density, phase.gradient)
+        counters = counters._replace(proposals=counters.proposals + 1, rejected=rejected)
         return moving._replace(end=end), resting._replace(trajectory=trajectory, counters=counters)
 
     def _learnt(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting, tuple[Tensor, Tensor, Tensor]]:

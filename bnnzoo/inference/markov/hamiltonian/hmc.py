@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.settings import Count, Positive, Range
+from bnnzoo.engine.program import where
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
     Control,
     Metric,
     Phase,
-    choose,
     energy,
     momentum_from,
 )
@@ -79,7 +79,7 @@ class HMCKernel:
         error = energy(metric, end.phase) - trajectory.control.energy
         accepted = ~end.diverging & (uniforms[0].log() < -error)
         return end, trajectory._replace(
-            proposal=choose(accepted, end.phase, trajectory.proposal), done=torch.ones_like(trajectory.done)
+            proposal=where(accepted, end.phase, trajectory.proposal), done=torch.ones_like(trajectory.done)
         )
 
     def num_proposals(self, num_steps: int) -> int:

@@ -14,7 +14,6 @@ __all__ = [
     "Metric",
     "Phase",
     "applied",
-    "choose",
     "drift",
     "energy",
     "is_finite",
@@ -107,14 +106,9 @@ def energy(metric: Metric, phase: Phase) -> Tensor:
     return torch.where(value > -torch.inf, value, torch.inf)
 
 
-def is_finite(phase: Phase) -> Tensor:
-    """Return whether log density and gradient could be computed at a point ``[]``."""
-    return phase.log_density.isfinite() & phase.gradient.isfinite().all()
-
-
-def choose(condition: Tensor, yes: Phase, no: Phase) -> Phase:
-    """Return ``yes`` or ``no``, for a condition ``[]``."""
-    return Phase(*(torch.where(condition, a, b) for a, b in zip(yes, no, strict=True)))
+def is_finite(log_density: Tensor, gradient: Tensor) -> Tensor:
+    """Return whether log density ``[]`` and gradient ``[P]`` could be computed at a point ``[]``."""
+    return log_density.isfinite() & gradient.isfinite().all()
 
 
 def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.settings import Range
+from bnnzoo.engine.program import where
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
     Control,
     Metric,
     Phase,
-    choose,
     energy,
     momentum_from,
     velocity,
@@ -106,7 +106,7 @@ class NUTSKernel:
         return Subtree(
             phase=phase,
             index=index,
-            proposal=choose(accepted, phase, subtree.proposal),
+            proposal=where(accepted, phase, subtree.proposal),
             log_weight=log_weight,
             momentum_sum=momentum_sum,
             stack=stack,
@@ -121,8 +121,8 @@ class NUTSKernel:
         """Join a complete subtree to the tree, or discard it if it turned or diverged, and double again unless done."""
         valid = ~(subtree.turning | subtree.diverging)
         forward = tree.control.direction > 0
-        left = choose(valid & ~forward, subtree.phase, tree.left)
-        right = choose(valid & forward, subtree.phase, tree.right)
+        left = where(valid & ~forward, subtree.phase, tree.left)
+        right = where(valid & forward, subtree.phase, tree.right)
         momentum_sum = tree.momentum_sum + subtree.momentum_sum
         accepted = valid & (uniforms[0].log() < subtree.log_weight - tree.log_weight)
         depth = tree.depth + valid
@@ -132,13 +132,13 @@ class NUTSKernel:
             control=Control(tree.control.energy, direction, torch.ones_like(depth) << depth),
             left=left,
             right=right,
-            proposal=choose(accepted, subtree.proposal, tree.proposal),
+            proposal=where(accepted, subtree.proposal, tree.proposal),
             log_weight=torch.logaddexp(tree.log_weight, subtree.log_weight),
             momentum_sum=momentum_sum,
             depth=depth,
             done=~valid | turning | (depth >= self.max_tree_depth),
         )
-        moving = choose(direction > 0, right, left)
+        moving = where(direction > 0, right, left)
         fresh = _empty_subtree(moving, subtree.sum_acceptance, subtree.num_steps, subtree.stack)
         return fresh._replace(diverging=subtree.diverging), grown
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, applied, transposed
 
-__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "choose", "drift", "is_finite", "second_half_kick"]
+__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "drift", "second_half_kick"]
 
 
 class Point(NamedTuple):
@@ -140,13 +140,3 @@ def second_half_kick(
     """Return the point after the other half of the kick, by the gradient at the new position."""
     momentum, work = dynamics.kick(point.momentum, applied(transposed(root), gradient), 0.5 * time)
     return Point(point.theta, momentum, gradient, value, point.work + work)
-
-
-def is_finite(point: Point) -> Tensor:
-    """Return whether log density and gradient could be computed at a point ``[]``."""
-    return point.log_density.isfinite() & point.gradient.isfinite().all()
-
-
-def choose(condition: Tensor, yes: Point, no: Point) -> Point:
-    """Return ``yes`` or ``no``, for a condition ``[]``."""
-    return Point(*(torch.where(condition, a, b) for a, b in zip(yes, no, strict=True)))

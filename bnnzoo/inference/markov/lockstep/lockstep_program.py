@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.engine.program import Stage
-from bnnzoo.inference.markov.lockstep.dynamics import Point, drift, is_finite, second_half_kick
+from bnnzoo.inference.markov.hamiltonian.kernel import is_finite
+from bnnzoo.inference.markov.lockstep.dynamics import Point, drift, second_half_kick
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
 from bnnzoo.inference.markov.noise import normals, uniforms
 
@@ -153,13 +154,12 @@ class LockstepProgram:
         return moving, resting._replace(start=start, counters=counters._replace(begins=moving.num_steps))
 
     def _ended(self, moving: LockstepMoving, resting: LockstepResting) -> tuple[Any, ...]:
-        counters, start = resting.counters, resting.start
+        counters, start, point = resting.counters, resting.start, moving.state.point
         uniform = uniforms(resting.keys[0], counters.draws, start.theta.dtype)
         num_steps = moving.num_steps - counters.begins
         drawn, stats = self.motion.end(start, moving.state, resting.common, num_steps, uniform)
-        counters = counters._replace(
-            draws=counters.draws + 1, rejected=counters.rejected + ~is_finite(moving.state.point)
-        )
+        rejected = counters.rejected + ~is_finite(point.log_density, point.gradient)
+        counters = counters._replace(draws=counters.draws + 1, rejected=rejected)
         return moving, resting._replace(drawn=drawn, stats=stats, counters=counters), (drawn.theta, stats)
 
 

@@ -6,8 +6,9 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD, Matrix
-from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Point, choose, is_finite
+from bnnzoo.engine.program import where
+from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD, Matrix, is_finite
+from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Point
 
 __all__ = [
     "DYNAMICS",
@@ -142,8 +143,8 @@ class Langevin:
     ) -> tuple[Point, Tensor]:
         """Keep the last point, or the start where the log density could not be computed."""
         error = moving.squares / (num_steps * len(start.theta))
-        failed = ~is_finite(moving.point) | ~error.isfinite()
-        point = choose(failed, with_reversed_momentum(start), moving.point)
+        failed = ~is_finite(moving.point.log_density, moving.point.gradient) | ~error.isfinite()
+        point = where(failed, with_reversed_momentum(start), moving.point)
         error = torch.where(failed, torch.inf, error)
         return point, _row(point.log_density, error, num_steps, failed, common.step_size)
 
@@ -171,7 +172,7 @@ def metropolis(start: Point, end: Point, uniform: Tensor) -> tuple[Point, Tensor
     """
     error = end.work - (end.log_density - start.log_density)
     error = torch.where(error > -torch.inf, error, torch.inf)
-    return choose(uniform.log() < -error, end, start), error, (-error).exp().clamp(max=1.0)
+    return where(uniform.log() < -error, end, start), error, (-error).exp().clamp(max=1.0)
 
 
 def statistics(

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.method import FitContext, Method, is_method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
@@ -34,7 +34,7 @@ def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> 
     It is that of the best one, with the medians of their standard deviations.
 
     Chains that share a step size all wait for the one that needs the smallest. From the model's own starts, far from data in
-    raw units, a microcanonical chain would need steps so small that warm-up ended before it arrived. Given starts, networks
+    raw units, a microcanonical chain would need steps so small that warm-up ended on its way. Given starts, networks
     and models without curvature keep the starts of ``settings.init`` and the units of the model, or of the Gaussians of
     Pathfinder if these are the starts, and so does a step size that was given in these units.
 
@@ -44,7 +44,7 @@ def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> 
         If the density is not finite at any start that was tried.
     """
     start: Start = settings.init
-    if hasattr(start, "run"):
+    if is_method(start):
         start = fitted_start(cast(Method, start), settings.num_chains, density, context)
     own = starting_points(start, settings.num_chains, density, context, traced=True)
     if settings.step_size is not None or settings.num_warmup == 0:

@@ -113,17 +113,17 @@ class SharedMetric:
             return Change(float(change.rsqrt().max()))
         new = end - self.ends[self.ends.index(end) - 1]
         draws, gradients, values = (each[:, : self.count].clone() for each in self.collected)
-        arrived = ~drifts(values[..., 0], len(unit)) | (end == self.ends[-1])
-        is_known = self.count > 1 and bool(arrived.any())  # draws that failed are not here
+        settled = ~drifts(values[..., 0], len(unit)) | (end == self.ends[-1])
+        is_known = self.count > 1 and bool(settled.any())  # draws that failed are not here
         self._keep(new if is_known and end != self.ends[-1] else 0)
         if not is_known:
             return Change()
-        theta, slopes = draws[arrived], finite_gradients(gradients[arrived])
+        theta, slopes = draws[settled], finite_gradients(gradients[settled])
         estimate, is_gaussian = metrics_from(_pooled(theta / unit), _pooled(slopes * unit), self.mass_matrix)
         self.metric = _in_units(estimate, unit)
         growth = growth_of_step(old, self.metric, _pooled(slopes))
         is_long = may_end(self.mass_matrix, end, self.ends[-1], self._fewest) and new < draws.shape[1]
-        if not (is_long and bool(arrived.all()) and bool(is_gaussian.all())):
+        if not (is_long and bool(settled.all()) and bool(is_gaussian.all())):
             return Change(float(growth))
         before, after, growths = (of_all(tree, len(theta)) for tree in (old, self.metric, growth))
         return Change(float(growth), bool(has_converged(before, after, theta, growths, new).all()))

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, choose, drift, energy, momentum_from, velocity
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, drift, energy, momentum_from, velocity
 from bnnzoo.inference.markov.metrics import metric_of
 from tests.helpers.samplers import log_density, log_density_gradient
 
@@ -81,9 +81,3 @@ def test_energy_is_kinetic_less_log_density_and_never_nan() -> None:
     torch.testing.assert_close(energy(dense(), phase), expected)
     nowhere = phase._replace(log_density=torch.tensor(torch.nan, dtype=torch.float64))
     assert float(energy(dense(), nowhere)) == torch.inf
-
-
-def test_choose_takes_a_phase_as_a_whole() -> None:
-    one, other = start(), travelled(diagonal(), start(), 1, 0.1)
-    assert all(torch.equal(a, b) for a, b in zip(choose(torch.tensor(True), one, other), one, strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(choose(torch.tensor(False), one, other), other, strict=True))
