@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bnnzoo.core.data.arguments import argument_names, positional, refuse_names_of_settings
+from bnnzoo.core.data.arguments import argument_names, changed_settings, positional, refuse_names_of_settings
 from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.fit_warnings import INSIDE
@@ -127,20 +127,12 @@ def fit(
     >>> round(float(posterior.loc), 6)
     1.0
     """
+    given = {**locals()}
     refuse_bad_call("fit", model, method, seed, dtype)
     _refuse_wrong_executor(executor)
     _refuse_checkpoint(method, checkpoint)
     seed = int(seed)  # numpy's integers, too
-    changed = {
-        "seed": seed != 0,
-        "executor": executor is not None,
-        "checkpoint": checkpoint is not None,
-        "progress": progress is not True,
-        "device": device is not None,
-        "dtype": dtype is not None,
-        "engine": engine != "auto",
-    }
-    refuse_names_of_settings("fit", model, data, named, changed)
+    refuse_names_of_settings("fit", model, data, named, changed_settings(fit, given))
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     data = positional(model, data, named)

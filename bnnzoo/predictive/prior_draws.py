@@ -7,7 +7,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
+from bnnzoo.core.data.arguments import changed_settings, positional, refuse_names_of_settings
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
@@ -85,16 +85,10 @@ def prior_predictive(
     >>> dict(tree["prior_predictive"].sizes)
     {'chain': 1, 'draw': 100, 'obs_id': 40}
     """
+    given = {**locals()}
     check_argument("prior_predictive", "num_draws", num_draws, Count)
     check_argument("prior_predictive", "seed", seed, Seed)
-    changed = {
-        "num_draws": num_draws != 500,
-        "seed": seed != 0,
-        "weights": weights != "auto",
-        "dtype": dtype is not None,
-    }
-    changed |= {"dims": dims is not None, "coords": coords is not None}
-    refuse_names_of_settings("prior_predictive", model, data, named, changed)
+    refuse_names_of_settings("prior_predictive", model, data, named, changed_settings(prior_predictive, given))
     data = positional(model, data, named)
     density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:

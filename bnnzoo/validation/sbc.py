@@ -13,7 +13,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
+from bnnzoo.core.data.arguments import changed_settings, positional, refuse_names_of_settings
 from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fit_warnings import INSIDE, FitWarning
@@ -155,6 +155,7 @@ def sbc(
     >>> dict(ranks["prior_sbc"]["w"].sizes)
     {'chain': 1, 'draw': 2, 'w_dim_0': 1}
     """
+    given = {**locals()}
     refuse_no_method(method)
     adaptive = num_simulations == "auto"
     total = max_simulations if num_simulations == "auto" else num_simulations
@@ -174,22 +175,7 @@ def sbc(
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, chosen = usable_device(device), dtype or torch.get_default_dtype()
-    changed = {
-        "num_simulations": num_simulations != 100,
-        "num_draws": num_draws != 99,
-        "max_simulations": max_simulations != 1000,
-        "task": task is not None,
-        "keep": keep is not False,
-        "around": around != "prior",
-        "quantities": quantities is not None,
-        "path": path is not None,
-        "seed": seed != 0,
-        "executor": executor is not None,
-        "progress": progress is not True,
-        "dtype": dtype is not None,
-        "device": device is not None,
-    }
-    refuse_names_of_settings("sbc", model, data, named, changed)
+    refuse_names_of_settings("sbc", model, data, named, changed_settings(sbc, given))
     tensors = as_tensors(positional(model, data, named), chosen, target)
     density = build_density(model, *tensors, dtype=chosen, device=target)
     places = places_of_outcomes(density)

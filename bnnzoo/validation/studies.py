@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
+from bnnzoo.core.data.arguments import changed_settings, positional, refuse_names_of_settings
 from bnnzoo.core.data.minibatch import as_tensors, has_rows, select
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fit_warnings import FitWarning
@@ -117,6 +117,7 @@ def study(
     >>> dict(found["coverage"].sizes)
     {'inference_method': 1, 'size': 2, 'quantity': 1, 'level': 2}
     """
+    given = {**locals()}
     if not isinstance(methods, Mapping):
         raise TypeError(
             f"methods is a {type(methods).__name__}; write methods by name, {{'nuts': NUTS(), 'laplace': Laplace()}}."
@@ -128,19 +129,7 @@ def study(
     elif isinstance(sizes, list | tuple):
         sizes = tuple(int(size) if isinstance(size, np.integer) else size for size in sizes)
     _refuse_bad_numbers(methods, sizes, num_repeats, levels)
-    changed = {
-        "sizes": sizes is not None,
-        "num_repeats": num_repeats != 100,
-        "truth": truth is not None,
-        "levels": tuple(levels) != (0.5, 0.9),
-        "path": path is not None,
-        "seed": seed != 0,
-        "executor": executor is not None,
-        "progress": progress is not True,
-        "dtype": dtype is not None,
-        "device": device is not None,
-    }
-    refuse_names_of_settings("study", model, data, named, changed)
+    refuse_names_of_settings("study", model, data, named, changed_settings(study, given))
     target, chosen = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, named), chosen, target)
     density = build_density(model, *tensors, dtype=chosen, device=target)

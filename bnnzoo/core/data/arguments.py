@@ -1,7 +1,7 @@
 """The arguments of a model as its user passes them, by position or by name, in the order in which the model takes them."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import nn
@@ -74,6 +74,23 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool
         values.append(value)
     _refuse_missing(model, len(values))
     return tuple(values)
+
+
+def changed_settings(function: Callable[..., Any], given: Mapping[str, object]) -> dict[str, bool]:
+    """Return for each keyword-only setting of a function whether it was ``given`` another value than its default.
+
+    Examples
+    --------
+    >>> def fit(model, *data, seed=0, dtype=None): ...
+    >>> changed_settings(fit, {"model": print, "data": (), "seed": 3, "dtype": None})
+    {'seed': True, 'dtype': False}
+    """
+    settings = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    pairs = {each.name: (given[each.name], each.default) for each in settings}
+    return {
+        name: value is not default and not (type(value) is type(default) and bool(value == default))
+        for name, (value, default) in pairs.items()
+    }
 
 
 def refuse_names_of_settings(
