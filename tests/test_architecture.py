@@ -197,6 +197,20 @@ def test_the_page_on_architecture_names_the_steps_of_a_report_which_import_no_la
         assert all(not architecture.imported_by(f"bnnzoo.apps.reporting.{name}") & later for name in step), step
 
 
+def test_walks_open_at_most_six_files_which_hold_what_is_said_of_them() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    walks = page.partition("## Three walks\n")[2].partition("\n## ")[0].strip().split("\n\n")
+    assert len(walks) == 3
+    for walk in walks:
+        quoted = re.findall(r"`([^`]+)`", walk)
+        files = [name for name in quoted if name.endswith(".py")]
+        found = [path for name in files for path in MODULES if str(path).endswith(f"/{name}")]
+        assert 3 <= len(found) == len(files) <= 6, files
+        text = "".join(path.read_text() for path in found)
+        for name in re.findall(r"`(?:\w+\.)*(_?[A-Za-z]\w+)`", walk):
+            assert re.search(rf"\b{name}\b", text), name
+
+
 def test_a_score_needs_the_reading_of_trees_and_nothing_else() -> None:
     needed = architecture.closure("bnnzoo.calibration.scores") - {"bnnzoo.calibration.scores"}
     assert {name for name in needed if not name.startswith("bnnzoo.trees")} == set()
@@ -207,6 +221,25 @@ def test_names_of_files_and_classes_say_whose_they_are() -> None:
     files = Counter(path.stem for path in MODULES if path.stem != "__init__")
     classes = Counter(node.name for path in MODULES for node in parsed(path).body if isinstance(node, ast.ClassDef))
     assert [name for name, count in (files + classes).items() if count > 2] == []
+
+
+PRIVATE_WORDS = {  # the field says chunk, leapfrog step, path, half kick, reset, key of a cache, inputs
+    *("stretch", "leap", "leaps", "travel", "travels", "arrive", "arrived", "taken_back", "words_of", "going_on"),
+    *("look_at", "looked_at", "feed", "Feed", "Kept", "Drawn", "Plan", "Counters"),
+    *("HOPELESS", "STEEPEST", "ALONE", "STAGES", "SPREAD", "FEW", "HEAD", "MANY", "NOTHING", "SHORTER"),
+}
+
+
+def private_words(path: Path) -> Iterator[str]:
+    """Yield names of our own for what has one in the field."""
+    for node in ast.walk(parsed(path)):
+        names = (getattr(node, field, None) for field in ("id", "attr", "name", "arg"))  # of whatever kind of node
+        for name in PRIVATE_WORDS.intersection(name for name in names if isinstance(name, str)):
+            yield f"{label(path)}:{getattr(node, 'lineno', 1)} {name}"
+
+
+def test_names_are_the_fields() -> None:
+    assert [found for path in MODULES for found in private_words(path)] == []
 
 
 def test_helpers_that_are_used_once_are_few() -> None:
@@ -356,6 +389,7 @@ RULES = {  # what a file breaks, one rule each
     misplaced_imports: "from . import entropy\ndef late():\n    if True:\n        import json",
     offered_by_others: "from json import dumps, loads\n__all__ = ['dumps', 'loads']",
     private_parts_of_torch: "from torch._guards import tracing\nfound = torch._C",
+    private_words: "def leap(feed):\n    return 1",
     trespasses: "class A:\n    def _f(self): self._x = 1\ndef g(a): return a._f() + a._x",
     drawers_and_scrolls: "\n".join(["class Long:", *["    x = 1"] * (MAX_LINES + 10)]),
 }

@@ -10,7 +10,7 @@ __all__ = ["binary", "cubic", "gap", "heteroscedastic", "moons", "spiral", "two_
 
 
 def binary(num_data: int = 200, seed: int = 0) -> Dataset:
-    """Two classes on a line with a clean stretch, a gap and an overlap: x [N, 1] in [-6, 6], y [N] label 0 or 1.
+    """Two classes on a line with a clean part, a gap and an overlap: x [N, 1] in [-6, 6], y [N] label 0 or 1.
 
     Inputs are uniform on [-6, -2] and [2, 6], half on each side. On the left all labels are 0. On the right they are 1 up to 3.5,
     0 or 1 with equal probability from 3.5 to 4.5, and 0 beyond. Uncertainty is aleatoric in the overlap; it is epistemic from -2

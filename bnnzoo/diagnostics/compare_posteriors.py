@@ -70,7 +70,7 @@ def compare_posteriors(
 
     The floor is what to expect of a row. The limit is for the average of a distance over all rows: some 95% of averages lie
     below it if the distributions are equal. It is the 95% quantile of the averages between random halves of the reference,
-    made of stretches of consecutive draws, and larger if its chains differ by more than these halves. If rows move independently
+    made of blocks of consecutive draws, and larger if its chains differ by more than these halves. If rows move independently
     it is close to the average floor; if all move together, two or three times as high. An average below its limit is no
     evidence of a difference. The other posterior is taken to have as many effective draws as a half of the reference.
 

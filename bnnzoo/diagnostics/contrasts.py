@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import gaussian_kde, t
 
-from bnnzoo.diagnostics.split_distances import Array, stretches_of
+from bnnzoo.diagnostics.split_distances import Array, blocks_of_draws
 
 __all__ = ["Contrast", "ModeLost", "contrast", "lost_mode"]
 
@@ -96,7 +96,7 @@ def contrast(draws: Array, reference: Array, *, average: bool = False, num_margi
     fewest = NUM_BLOCKS
     for changed, fixed, is_reference in ((draws, base, False), (reference, whole, True)):
         chains = np.arange(changed.shape[0] * changed.shape[1]).reshape(changed.shape[:2])
-        blocks = stretches_of([*chains], NUM_BLOCKS)
+        blocks = blocks_of_draws([*chains], NUM_BLOCKS)
         left = np.stack([_quantiles(np.delete(_flat(changed), block, axis=0)) for block in blocks])
         fewest = min(fewest, len(left))
         pairs = [(fixed, one) if is_reference else (one, fixed) for one in left]

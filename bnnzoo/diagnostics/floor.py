@@ -11,16 +11,16 @@ from bnnzoo.diagnostics.split_distances import (
     Distances,
     Indices,
     Split,
+    blocks_of_draws,
     class_distances,
     evenly,
     split_distances,
-    stretches_of,
 )
 
 __all__ = ["LEVEL", "chain_halves", "floor_of", "limit_of"]
 
 MAX_SPLITS = 10  # of the reference's chains into two halves
-NUM_RANDOM, NUM_STRETCHES = 100, 20  # random splits into halves, of so many stretches of draws
+NUM_RANDOM, NUM_BLOCKS = 100, 20  # random splits into halves, of so many blocks of draws
 MAX_ROWS, MAX_COLUMNS = 200, 1000  # evenly spaced, that random splits are compared on; columns are rows times classes
 LEVEL = 0.95
 LEVELS = {"disagreement": 0.99}  # of halves, which are alike in the few rows that lie at a boundary
@@ -51,9 +51,9 @@ def limit_of(
 ) -> dict[str, float]:
     """Return what a distance, averaged over rows, exceeds in 5% of comparisons of equal distributions.
 
-    It is the 95% quantile of the averages between random halves, made of stretches of consecutive draws: rows that move
+    It is the 95% quantile of the averages between random halves, made of blocks of consecutive draws: rows that move
     together do not average out, so the quantile is far above the mean for them. It is enlarged if the chains differ by
-    more than such halves do, which are too much alike if the stretches are shorter than the autocorrelation.
+    more than such halves do, which are too much alike if the blocks are shorter than the autocorrelation.
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ def limit_of(
     few, own_scale = pool[:, kept], scale if is_class else scale[kept]
     of_chains = [(evenly(one, count), evenly(other, count)) for one, other in splits]
     rng = np.random.default_rng(0)  # the same halves every time
-    stretches = stretches_of(chains, NUM_STRETCHES)
-    half = len(stretches) // 2
+    blocks = blocks_of_draws(chains, NUM_BLOCKS)
+    half = len(blocks) // 2
     at_random = []
     for _ in range(NUM_RANDOM):
-        order = rng.permutation(len(stretches))
+        order = rng.permutation(len(blocks))
         one, other = (
-            np.concatenate([stretches[place] for place in sorted(chosen)])
+            np.concatenate([blocks[place] for place in sorted(chosen)])
             for chosen in (order[:half], order[half : 2 * half])
         )
         size = min(count, len(one), len(other))

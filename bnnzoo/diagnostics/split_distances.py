@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Distances", "Indices", "Split", "class_distances", "evenly", "split_distances", "stretches_of"]
+__all__ = ["Array", "Distances", "Indices", "Split", "blocks_of_draws", "class_distances", "evenly", "split_distances"]
 
 type Array = NDArray[np.floating]
 type Indices = NDArray[np.int64]
@@ -27,12 +27,12 @@ def evenly(indices: Indices, count: int) -> Indices:
     return kept
 
 
-def stretches_of(chains: Sequence[Indices], count: int) -> list[Indices]:
-    """Return at least so many stretches of consecutive draws, as many of each chain, or one draw each of shorter chains.
+def blocks_of_draws(chains: Sequence[Indices], count: int) -> list[Indices]:
+    """Return at least so many blocks of consecutive draws, as many of each chain, or one draw each of shorter chains.
 
     Examples
     --------
-    >>> [part.tolist() for part in stretches_of([np.arange(4), np.arange(4, 8)], 3)]
+    >>> [part.tolist() for part in blocks_of_draws([np.arange(4), np.arange(4, 8)], 3)]
     [[0, 1], [2, 3], [4, 5], [6, 7]]
     """
     pieces = -(-count // len(chains))

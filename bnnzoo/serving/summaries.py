@@ -26,7 +26,7 @@ SMALLEST = 1e-12
 
 
 def moments_of_chains(tree: xr.DataTree) -> xr.Dataset:
-    """Return moments ``[obs_id, chain, ...]`` over the draws of each chain; a single one is cut into up to six stretches.
+    """Return moments ``[obs_id, chain, ...]`` over the draws of each chain; a single one is cut into up to six blocks.
 
     ``first`` is the mean of E[y | x, theta] or of the class probabilities, ``second`` that of the variance or entropy of
     p(y | x, theta), ``spread`` the variance of E[y | x, theta].
@@ -46,11 +46,11 @@ def moments_of_chains(tree: xr.DataTree) -> xr.Dataset:
         )
     values = {key: each.drop_vars(["chain", "draw"], errors="ignore") for key, each in values.items()}
     if values["first"].sizes["chain"] == 1:
-        # one pair of halves would do by chance, where there are few parameters: six stretches make ten pairs
+        # one pair of halves would do by chance, where there are few parameters: six blocks make ten pairs
         number = min(STRETCHES, values["first"].sizes["draw"] // 2)
         length = values["first"].sizes["draw"] // number
-        stretches = [slice(place * length, (place + 1) * length) for place in range(number)]
-        values = {key: xr.concat([each.isel(draw=one) for one in stretches], "chain") for key, each in values.items()}
+        blocks = [slice(place * length, (place + 1) * length) for place in range(number)]
+        values = {key: xr.concat([each.isel(draw=one) for one in blocks], "chain") for key, each in values.items()}
     spread = {"spread": values["first"].var("draw")} if name == "mean" else {}
     found = xr.Dataset({key: each.mean("draw") for key, each in values.items()} | spread)
     return found.transpose("obs_id", "chain", ...)

@@ -118,7 +118,7 @@ def xr_noise(like: Any, rng: np.random.Generator) -> Any:
     return like.copy(data=rng.normal(size=like.shape))
 
 
-def test_a_single_chain_is_cut_into_stretches() -> None:
+def test_a_single_chain_is_cut_into_blocks() -> None:
     tree = bz.testing.example_tree("classification", num_rows=5, seed=0)
     tree["conditional"] = type(tree)(tree["conditional"].to_dataset().isel(chain=[0], draw=slice(5)))
     probs = tree["conditional"]["probs"].to_numpy()[0]

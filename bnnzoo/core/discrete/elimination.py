@@ -284,7 +284,7 @@ def _product(factors: Sequence[Factor]) -> Factor:
     return Factor(value, names, plates, frozenset().union(*(factor.sites for factor in factors)))
 
 
-type Drawn = Mapping[int, tuple[Tensor, tuple[str, ...]]]
+type StatePlaces = Mapping[int, tuple[Tensor, tuple[str, ...]]]
 """Places among the values of each variable, and the plates of the dimensions."""
 
 
@@ -306,7 +306,7 @@ def draw_back(
 
 
 def at_values(
-    factor: Factor, drawn: Drawn, sizes: Mapping[str, int], but: int | None = None
+    factor: Factor, drawn: StatePlaces, sizes: Mapping[str, int], but: int | None = None
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Return a factor at the values of its variables, and the plates of the dimensions; one variable may stay, as the last."""
     plates = tuple(sorted(p for p in factor.plates if sizes.get(p, 1) > 1))

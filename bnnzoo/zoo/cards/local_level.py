@@ -41,7 +41,7 @@ def make_data() -> CardData:
     y = np.cumsum(STEP * rng.normal(size=TIMES)) + NOISE * rng.normal(size=TIMES)
     seen = np.setdiff1d(np.arange(TIMES), MISSING)
     recipe = (
-        "A walk with steps N(0, 0.25²) plus N(0, 0.5²) at 100 times; the test rows are six single times, a stretch of "
+        "A walk with steps N(0, 0.25²) plus N(0, 0.5²) at 100 times; the test rows are six single times, a run of "
         "twelve and the last ten, which the fit does not see."
     )
     return CardData({"time": seen, "y": y[seen]}, {"time": MISSING, "y": y[MISSING]}, recipe)
