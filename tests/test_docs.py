@@ -219,6 +219,8 @@ def test_code_of_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     exec("\n".join(blocks(README, "python")), {"__name__": "page"})
     plt.close("all")
     assert list(tmp_path.glob("*.nc"))
+    drawn, shown = (plt.imread(folder / "curve.png") for folder in (tmp_path, DOCS / "_static"))
+    assert drawn.shape == shown.shape and abs(drawn - shown).mean() < 0.02  # of colours from 0 to 1
 
 
 def test_the_first_hour_takes_at_most_25_lines() -> None:
