@@ -1,4 +1,4 @@
-"""The code on the pages about adding methods, samplers, likelihoods, priors, measures and plots works as it stands."""
+"""The code on the pages about adding methods, samplers, likelihoods, priors, measures, plots and cards works as it stands."""
 
 import re
 import sys
@@ -14,6 +14,7 @@ from bnnzoo.engine import chunks, fleet
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.markov import checkpoint
 from bnnzoo.testing import check_measure, check_method, check_model, example_tree, linear_gaussian
+from bnnzoo.zoo import cards, catalogue
 from tests.helpers.checkpointing import Killed
 from tests.helpers.executors import InProcess
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "adding_a_method.md"
 PARTS = ROOT / "docs" / "adding_parts.md"
 SAMPLER = ROOT / "docs" / "adding_a_sampler.md"
+ZOO = ROOT / "docs" / "zoo.md"
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +161,20 @@ def test_the_plot_draws_every_observation(parts: dict[str, Any]) -> None:
 
 def test_contributors_find_the_page_on_parts() -> None:
     assert "docs/adding_parts.md" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_a_card_is_one_file_and_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded, draws from its prior, fits with each of its methods in a smoke budget, and is predicted."""
+    (code,) = re.findall(r"```python\n(.*?)```", ZOO.read_text().partition("## Adding a card")[2], re.DOTALL)
+    (tmp_path / "falling_ball.py").write_text(code)
+    monkeypatch.setattr(cards, "__path__", [*cards.__path__, str(tmp_path)])
+    monkeypatch.setattr(catalogue, "NAMES", (*catalogue.NAMES, "falling-ball"))
+    monkeypatch.setitem(sys.modules, "bnnzoo.zoo.cards.falling_ball", None)
+    del sys.modules["bnnzoo.zoo.cards.falling_ball"]  # and again when the test ends
+    card = bz.zoo.load("falling-ball")
+    assert card.prior_spread() == pytest.approx(card.prior.spread, rel=0.25)
+    posterior = card.fit("laplace", progress=False)
+    assert torch.allclose(posterior.loc, torch.tensor([0.0, -4.9, 5.0], dtype=torch.float64), atol=0.6)
+    assert card.predict(posterior, num_draws=10)["conditional"]["mean"].shape == (1, 10, 10)
+    for name in set(card.methods) - {"laplace"}:
+        card.fit(name, smoke=True, progress=False)

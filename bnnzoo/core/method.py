@@ -108,6 +108,9 @@ class Declared:
         Settings, and the values with which nothing is looked at but mini-batches of ``batch_size`` rows. None: all rows are.
     always_in_batches : bool
         Whether that holds without a ``batch_size``, too.
+    by_density : bool
+        Whether, without a ``batch_size``, nothing of the data is looked at but the log density and its derivatives: rows are
+        neither counted, nor drawn, nor set aside.
     resumable : bool
         Whether a fit can go on from a checkpoint.
     learns_parameters : bool
@@ -121,6 +124,7 @@ class Declared:
     mode: ClassVar[str | None] = None
     in_batches: ClassVar[Mapping[str, object] | None] = None
     always_in_batches: ClassVar[bool] = False
+    by_density: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
     learns_parameters: ClassVar[bool] = False
     unadjusted: ClassVar[bool] = False
@@ -129,6 +133,19 @@ class Declared:
         """Complete the docstring of a method by the settings that it inherits."""
         super().__init_subclass__(**options)
         cls.__doc__ = with_inherited_parameters(cls)
+
+    def sees_rows(self) -> bool:
+        """Tell whether the method, or one of which it is made, looks at more than the log density of all rows.
+
+        Examples
+        --------
+        >>> import bnnzoo as bz
+        >>> bz.NUTS().sees_rows(), bz.MAP(batch_size=10).sees_rows(), bz.DeepEnsemble().sees_rows()
+        (False, True, True)
+        """
+        held = (self._setting(name) for name in self.stages)
+        own = not self.by_density or self._setting("batch_size") is not None
+        return own or any(declared(each).sees_rows() for each in held if each is not None)
 
     def in_native_code(self, density: LogDensity) -> bool:
         """Tell whether each part moves by itself in native code, if the model can be compiled."""

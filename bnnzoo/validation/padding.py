@@ -12,22 +12,6 @@ from bnnzoo.core.method import Method, declared
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.conditioned import PredictsGivenData
 from bnnzoo.core.types import Data, Model
-from bnnzoo.inference import (
-    HMC,
-    MAMS,
-    MAP,
-    MCLMC,
-    NUTS,
-    ChEESHMC,
-    DiagonalLaplace,
-    FlowVI,
-    FullRankVI,
-    Laplace,
-    LowRankLaplace,
-    LowRankVI,
-    MeanFieldVI,
-    Pathfinder,
-)
 from bnnzoo.inference.many import SMALL
 from bnnzoo.models.likelihoods.weighting import weighted_rows
 
@@ -35,12 +19,6 @@ __all__ = ["Padding", "WeightedModel", "padding_that_pays"]
 
 MIN_LENGTHS = 3
 """Different lengths of the parts from which on one program for all repays the rows that are added to each."""
-
-BY_DENSITY = (
-    *(NUTS, HMC, MAMS, ChEESHMC, MCLMC, MAP, Pathfinder),
-    *(Laplace, DiagonalLaplace, LowRankLaplace, MeanFieldVI, LowRankVI, FullRankVI, FlowVI),
-)
-"""Methods that learn no more of the data than the log density and its derivatives. Others count, draw or set aside rows."""
 
 
 @dataclass(eq=False)
@@ -109,18 +87,11 @@ def padding_that_pays(
     if len({*lengths}) < MIN_LENGTHS or 0 in lengths or density.num_params * density.num_data > SMALL:
         return None
     model = density.model
-    if not _sees_the_density_only(method) or enumerated(model) is not None or isinstance(model, PredictsGivenData):
+    if declared(method).sees_rows() or enumerated(model) is not None or isinstance(model, PredictsGivenData):
         return None
     padding = Padding(WeightedModel(model), max(lengths))
     points = density.init(2, 0)
     return padding if all(_is_that_of(padding, density, rows, points) for rows in parts) else None
-
-
-def _sees_the_density_only(method: Method) -> bool:
-    if not isinstance(method, BY_DENSITY) or getattr(method, "batch_size", None) is not None:
-        return False
-    held = (getattr(method, name) for name in declared(method).stages)
-    return all(each is None or _sees_the_density_only(each) for each in held)
 
 
 def _is_that_of(padding: Padding, density: LogDensity, rows: Tensor, points: Tensor) -> bool:

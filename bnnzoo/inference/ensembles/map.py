@@ -89,6 +89,7 @@ class MAP(Declared):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
     parts: ClassVar[str | None] = "num_members"
     in_batches: ClassVar[Mapping[str, object] | None] = {"polish_steps": 0}
 

@@ -54,6 +54,7 @@ class DiagonalLaplace(LaplaceSettings):
     curvature: RowCurvature = field(default="ggn", kw_only=True)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the diagonal of the curvature there; see :func:`bnnzoo.fit`.

@@ -76,6 +76,7 @@ class Laplace(DenseSettings):
     integrate: bool = field(default=True, kw_only=True)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Find the mode and the curvature there, given scales of a hierarchy if there are any; see :func:`bnnzoo.fit`.

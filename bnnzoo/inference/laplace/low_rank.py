@@ -89,6 +89,7 @@ class LowRankLaplace(LaplaceSettings):
     map: MAP = field(default_factory=MAP)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the leading directions of the curvature there; see :func:`bnnzoo.fit`.

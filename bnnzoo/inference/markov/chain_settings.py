@@ -63,6 +63,7 @@ class ChainSettings(Declared):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
     parts: ClassVar[str | None] = "num_chains"
     resumable: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = math.inf

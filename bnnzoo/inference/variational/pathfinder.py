@@ -170,6 +170,7 @@ class Pathfinder(Declared):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Resampled | Mixture | Gaussian:
         """Follow the paths, and weight draws of their best Gaussians; see :func:`bnnzoo.fit`.

@@ -44,6 +44,7 @@ class BoundSettings(ABC, Declared):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    by_density: ClassVar[bool] = True
     parts: ClassVar[str | None] = "num_restarts"
     in_batches: ClassVar[Mapping[str, object] | None] = {}
     default_steps: ClassVar[int] = 2000
