@@ -53,7 +53,7 @@ class CommandError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How long methods run. Each method uses the settings that it has."""
+    """How long methods run. Each method, and each method within one, uses the settings that it has."""
 
     num_chains: int = 4
     num_warmup: int = 500
@@ -63,6 +63,14 @@ class Budget:
     def settings(self) -> dict[str, int]:
         """Return the settings that are not None, by name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+    def given_to(self, method: Any) -> Any:
+        """Return a method that runs as long as this says, and so do those that are its stages."""
+        own = {each.name for each in dataclasses.fields(method)}
+        chosen: dict[str, Any] = {name: value for name, value in self.settings().items() if name in own}
+        stages = {name: getattr(method, name) for name in method.stages}
+        chosen |= {name: self.given_to(stage) for name, stage in stages.items() if dataclasses.is_dataclass(stage)}
+        return dataclasses.replace(method, **chosen)
 
 
 DEFAULT_BUDGET = Budget()
@@ -245,12 +253,7 @@ def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method
             )
         if names.count(name) > 1:
             raise CommandError(f"Method {name!r} is listed {names.count(name)} times; once is enough.")
-    methods: dict[str, Method] = {}
-    for name in names:
-        kind: type[Any] = known[name]
-        own = {field.name for field in dataclasses.fields(kind)}
-        methods[name] = kind(**{key: value for key, value in budget.settings().items() if key in own})
-    return methods
+    return {name: budget.given_to(known[name]()) for name in names}
 
 
 def _task(text: str | None) -> Task | None:

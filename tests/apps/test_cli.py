@@ -407,6 +407,19 @@ def test_budgets_reach_the_methods_that_have_them():
     assert methods_from("mfvi") == {"mfvi": MeanFieldVI()}
 
 
+def test_budgets_reach_the_methods_within_a_method():
+    found = methods_from("tempered,laplace,lastlayervi,mixtureof", Budget(2, 3, 4, num_steps=77))
+    sampler = found["tempered"].sampler
+    assert (sampler.num_chains, sampler.num_warmup, sampler.num_draws) == (2, 3, 4)
+    assert (
+        found["laplace"].map.num_steps
+        == found["lastlayervi"].below.num_steps
+        == found["lastlayervi"].vi.num_steps
+        == 77
+    )
+    assert found["mixtureof"].method.num_steps == 77 and found["mixtureof"].ensemble is None
+
+
 def test_the_help_names_the_usual_methods():
     shown = " ".join(run("compare", "--help").output.replace("│", " ").replace("<str>", " ").split())
     assert "The usual ones: nuts, mfvi, laplace, deepensemble, map." in shown

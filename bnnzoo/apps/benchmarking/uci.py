@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from bnnzoo.core.executors import as_ready
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.datasets import Split
+from bnnzoo.diagnostics import function_space
 from bnnzoo.engine.cores import num_cores
 from bnnzoo.engine.files import whole_file
 from bnnzoo.engine.shares import Share, file_of, parts_in, refuse_missing
@@ -70,6 +72,8 @@ class Score:
         Wall time of the fit and the prediction.
     overlap : float, optional
         Test rows over training rows; None in files of earlier releases, where it is taken to be 1/9, and 1/2 for gap splits.
+    rhat : float, optional
+        The largest R-hat of the predictions of test observations; None for independent draws and in files of earlier releases.
     """
 
     set: str
@@ -83,9 +87,10 @@ class Score:
     calibration: float
     seconds: float
     overlap: float | None = None
+    rhat: float | None = None
 
 
-def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, float]:
+def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, Any]:
     """Fit one hidden layer of 50 ReLU units to the training part of a split and score its test part.
 
     Inputs and target are standardised by the training part; the noise is inferred; scores are in original units.
@@ -110,6 +115,7 @@ def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, float]
         posterior = fit(model, method, part.x_train, part.y_train, seed=seed, progress=False)
     tree = predict(posterior, part.x_test, part.y_test, seed=seed, weights=False)
     mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
+    is_chain = tree.attrs["sampling"] == "mcmc"
     return {
         "rmse": float(np.sqrt(np.mean((mean - part.y_test) ** 2)) * part.y_scale),
         "log_density": float(-nll(tree).mean() - np.log(part.y_scale)),
@@ -117,6 +123,7 @@ def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, float]
         "calibration": float(miscalibration_area(tree)),
         "seconds": time.perf_counter() - start,
         "overlap": len(part.y_test) / len(part.y_train),
+        "rhat": float(function_space(tree)["rhat"].max()) if is_chain else None,
     }
 
 

@@ -105,6 +105,8 @@ def _say(console: Console, score: Score) -> None:
     text = (
         f"{score.set}, {score.method}, split {score.split}: RMSE {score.rmse:.3f}, log density {score.log_density:.3f}"
     )
+    if score.rhat is not None:
+        text += f", largest R-hat of a prediction {score.rhat:.3f}"
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

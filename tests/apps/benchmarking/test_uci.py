@@ -6,6 +6,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pytest
 from rich.console import Console
@@ -57,6 +58,23 @@ def test_scores_are_in_original_units(folder: Path) -> None:
     density = -0.5 * np.log(2 * np.pi * found["rmse"] ** 2) - 0.5
     assert found["log_density"] == pytest.approx(density, abs=0.5)
     assert 0.5 < found["coverage"] <= 1.0 and 0 <= found["calibration"] < 0.3 and found["seconds"] > 0
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
+def test_scores_of_chains_say_whether_predictions_have_converged(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, trees = local_split(folder, "lines", 0), []
+
+    def kept(*args: Any, **settings: Any) -> Any:
+        trees.append(bz.predict(*args, **settings))
+        return trees[-1]
+
+    monkeypatch.setattr(benchmark, "predict", kept)
+    chains = bz.HMC(num_chains=2, num_warmup=10, num_draws=10, trajectory_length=0.1)
+    found = score_split(chains, split)["rhat"]
+    values = trees[0]["conditional"]["mean"].transpose("chain", "draw", ...).to_numpy()
+    assert found == pytest.approx(max(float(az.rhat(values[..., row])) for row in range(values.shape[2])))
+    assert found > 1.01
+    assert score_split(bz.Laplace(), split)["rhat"] is None and score_split(SHORT["map"], split)["rhat"] is None
 
 
 @pytest.fixture
