@@ -7,8 +7,11 @@ and predictions.
 Run: python -m benchmarks.microcanonical choose TABLE                   (the activation, on a fifth of the training part)
      python -m benchmarks.microcanonical score TABLE FOLDER [seed ...]  (both methods; FOLDER keeps the densities of each chain)
      python -m benchmarks.microcanonical chains TABLE FOLDER            (log density by number of chains)
+     python -m benchmarks.microcanonical bias TABLE FOLDER              (against an exact sampler; FOLDER keeps the chains)
 
-TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA.
+TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA. Chains of this network stay near the members from which they
+start. The bias is therefore measured within chains: all samplers go on from where the same chains with long steps ended, and each is
+compared with the exact one chain by chain. Another call makes the chains in FOLDER longer.
 """
 
 import json
@@ -36,6 +39,9 @@ HIDDEN = (16, 16, 16, 16)
 ACTIVATIONS = ("relu", "tanh")
 NUMBERS = (1, 2, 5, 10, 20, 30, 50)
 REPEATS = 200
+BIAS_CHAINS, BIAS_SEED = 4, 0
+STEPS_PER_DRAW = 250
+STEP = RESULTS / "microcanonical_step.json"
 
 
 class Table(NamedTuple):
@@ -81,11 +87,15 @@ def standardised(rows: NDArray[np.floating], seed: int) -> bz.datasets.Split:
     return bz.datasets.Split(train[:, :-1], train[:, -1], test[:, :-1], test[:, -1]).standardized()
 
 
+def model_for(part: bz.datasets.Split, activation: Any) -> Any:
+    """Return the network with its prior and likelihood."""
+    net = bz.models.mlp(part.x_test.shape[1], HIDDEN, 2, activation=activation)
+    return bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.heteroscedastic_gaussian())
+
+
 def predicted(method: Any, activation: Any, part: bz.datasets.Split, seed: int) -> tuple[xr.DataTree, float]:
     """Fit to the training part and predict the other; return the tree and the processor seconds."""
-    net = bz.models.mlp(part.x_test.shape[1], HIDDEN, 2, activation=activation)
-    model = bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.heteroscedastic_gaussian())
-    began = processor_seconds()
+    began, model = processor_seconds(), model_for(part, activation)
     posterior = bz.fit(model, method, part.x_train, part.y_train, seed=seed, progress=False)
     tree = bz.predict(posterior, part.x_test, part.y_test, num_draws=None, seed=seed)
     return tree, processor_seconds() - began
@@ -167,11 +177,172 @@ def chains(table: str, folder: Path) -> None:
     note(table, chains=found)
 
 
+def samplers(table: str, start: Any) -> dict[str, Any]:
+    """Return the samplers of the comparison, the exact one first, whose chains start where those of another run ended.
+
+    The long steps go on as they were tuned on the way from the members, the others adapt first.
+    """
+    long = replace(
+        TABLES[table].chains, num_chains=BIAS_CHAINS, num_draws=200, steps_per_draw=STEPS_PER_DRAW, init=start
+    )
+    tenth, default = (replace(long, num_warmup=300, energy_variance=variance) for variance in (5e-3, 5e-4))
+    return {
+        "MAMS": bz.MAMS(num_chains=BIAS_CHAINS, num_warmup=150, num_draws=200, max_steps=500, init=start),
+        "MCLMC 0.05": replace(long, num_warmup=0),
+        "MCLMC 0.0005": default,
+        "MCLMC 0.005": tenth,
+    }
+
+
+def longer(method: Any, path: Path, model: Any, part: bz.datasets.Split) -> Any:
+    """Return the chains kept in a file, which this call begins, or makes longer by the draws of the method."""
+    data = part.x_train, part.y_train
+    if path.exists():
+        before: Any = bz.load(path, model, *data)
+        more: Any = replace(method, init=before, num_warmup=0)
+        found = before.followed_by(bz.fit(model, more, *data, seed=BIAS_SEED, progress=False))
+    else:
+        found = bz.fit(model, method, *data, seed=BIAS_SEED, progress=False)
+    found.save(path)
+    return found
+
+
+def quantities(train: xr.DataTree, test: xr.DataTree) -> xr.Dataset:
+    """Return what is compared ``[chain, draw]``: of each draw the log densities and the inferred noise, averaged over rows."""
+
+    def of_rows(tree: xr.DataTree) -> xr.DataArray:
+        return next(iter(tree["predictions_log_likelihood"].data_vars.values()))
+
+    return xr.Dataset(
+        {
+            "log posterior density": train["sample_stats"]["lp"],
+            "log likelihood": of_rows(train).sum("obs_id"),
+            "mean noise sd": np.sqrt(train["conditional"]["variance"]).mean("obs_id"),
+            "mean log noise sd": 0.5 * np.log(train["conditional"]["variance"]).mean("obs_id"),
+            "test log density of a draw": of_rows(test).mean("obs_id"),
+        }
+    ).astype(float)
+
+
+def within(quantity: xr.DataArray) -> xr.Dataset:
+    """Return of each chain alone its mean, sd, drift, Monte Carlo error, effective draws and R-hat ``[chain]``, by its halves."""
+    half, found = quantity.sizes["draw"] // 2, []
+    for chain in quantity.transpose("chain", "draw").to_numpy():
+        halves = chain[-2 * half :].reshape(2, half)
+        mixed = bz.diagnostics.convergence(xr.DataArray(halves, dims=("chain", "draw")))
+        drift = halves[1].mean() - halves[0].mean()
+        found.append(mixed.assign(mean=halves.mean(), sd=halves.std(), drift=drift))
+    return xr.concat(found, "chain")
+
+
+def compared(run: xr.Dataset, exact: xr.Dataset) -> dict[str, dict[str, float]]:
+    """Return of each quantity the difference of its mean from that of the exact run, paired by chain.
+
+    Standard errors are those of Monte Carlo, and the scatter of differences between chains, which also holds what chains
+    have not yet forgotten.
+    """
+    found = {}
+    for name in exact.data_vars:
+        own, theirs = within(run[name]), within(exact[name])
+        gaps, sd = own["mean"] - theirs["mean"], float(np.sqrt((theirs["sd"] ** 2).mean()))
+        chance = float(np.sqrt((own["mcse_mean"] ** 2 + theirs["mcse_mean"] ** 2).sum()) / len(gaps))
+        scatter = float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+        found[str(name)] = {
+            "mean": float(own["mean"].mean()),
+            "difference": float(gaps.mean()),
+            "standard error": chance,
+            "standard error between chains": scatter,
+            "difference in sds": float(gaps.mean()) / sd,
+            "standard error in sds": chance / sd,
+            "standard error between chains in sds": scatter / sd,
+            "sd ratio": float(np.exp(np.log(own["sd"] / theirs["sd"]).mean())),
+            "drift in sds": float(own["drift"].mean()) / sd,
+            "effective draws": float(own["ess_bulk"].sum()),
+            "largest R-hat": float(own["rhat"].max()),
+        }
+    return found
+
+
+def held_out(run: NDArray[np.floating], exact: NDArray[np.floating]) -> dict[str, float]:
+    """Return the differences of log densities ``[chain, row]`` on average over rows, of one chain and of the mixture."""
+    each, chains = (run - exact).mean(1), range(len(exact))
+
+    def mixture(kept: Sequence[int]) -> float:
+        one, other = (logsumexp(densities[kept], axis=0) for densities in (run, exact))
+        return float((one - other).mean())
+
+    without = np.array([mixture([chain for chain in chains if chain != left]) for left in chains])
+    jackknife = np.sqrt((len(chains) - 1) * without.var())
+    return {
+        "one chain": float(each.mean()),
+        "standard error of one chain": float(each.std(ddof=1) / np.sqrt(len(each))),
+        "mixture": mixture([*chains]),
+        "standard error of the mixture": float(jackknife),
+    }
+
+
+def functions(run: xr.DataTree, exact: xr.DataTree) -> dict[str, float]:
+    """Return distances of the means of f(x*) and ratios of its sds, on average over test rows and chains, each chain alone."""
+    found = []
+    for chain in range(exact["conditional"].sizes["chain"]):
+        both = {
+            name: xr.DataTree.from_dict({"conditional": tree["conditional"].to_dataset()[["mean"]].isel(chain=[chain])})
+            for name, tree in (("run", run), ("exact", exact))
+        }
+        found.append(bz.diagnostics.compare_posteriors(both, "exact").mean())
+    joined = xr.concat(found, "chain").mean()
+    return {name: float(joined[name]) for name in ("mean_difference", "mean_difference_floor", "sd_ratio")}
+
+
+def bias(table: str, folder: Path) -> None:
+    """Make all chains longer and write how those of each step differ from the exact ones."""
+    chosen, activation = TABLES[table], read(table)["activation"]
+    part = standardised(rows_of(table, DATA), seed=0)
+    model = model_for(part, activation)
+    folder.mkdir(parents=True, exist_ok=True)
+    first = replace(
+        chosen.chains,
+        num_chains=BIAS_CHAINS,
+        num_draws=400,
+        steps_per_draw=STEPS_PER_DRAW,
+        init=replace(chosen.ensemble, num_members=BIAS_CHAINS),
+    )
+    path = folder / f"{table}_start.safetensors"
+    if not path.exists():
+        longer(first, path, model, part)
+    start: Any = bz.load(path, model, part.x_train, part.y_train)
+    exact: Any = None
+    runs: dict[str, Any] = {}
+    for name, method in samplers(table, start).items():
+        posterior = longer(method, folder / f"{table}_{name}.safetensors", model, part)
+        train = bz.predict(posterior, part.x_train, part.y_train, num_draws=None, seed=BIAS_SEED)
+        test = bz.predict(posterior, part.x_test, part.y_test, num_draws=None, seed=BIAS_SEED)
+        exact = exact or (quantities(train, test), test)
+        stats = posterior.info.sample_stats
+        runs[name] = {
+            "settings": repr(replace(method, init=None)),
+            "draws": posterior.draws().shape[1],
+            "gradients": posterior.info.num_gradients,
+            "step size": float(stats["step_size"].mean()),
+            "energy error": float(stats["energy_error"].float().square().mean() if name == "MAMS" else stats["energy_error"].mean()),
+            "acceptance": float(stats["acceptance_rate"].mean()) if "acceptance_rate" in stats else None,
+            "quantities": compared(quantities(train, test), exact[0]),
+            "test log density": held_out(by_chain(test), by_chain(exact[1])),
+            "functions": functions(test, exact[1]),
+            **scores(test, part.y_test),
+        }
+        print(name, json.dumps(runs[name], indent=1), flush=True)
+        known = json.loads(STEP.read_text()) if STEP.exists() else {}
+        write("microcanonical_step", {key: value for key, value in known.items() if key in TABLES} | {table: runs})
+
+
 if __name__ == "__main__":
     command, table, *rest = sys.argv[1:]
     if command == "choose":
         choose(table)
     elif command == "score":
         score(table, Path(rest[0]), [*map(int, rest[1:])] or range(5))
+    elif command == "bias":
+        bias(table, Path(rest[0]))
     else:
         chains(table, Path(rest[0]))
