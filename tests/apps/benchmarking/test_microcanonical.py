@@ -10,7 +10,7 @@ import xarray as xr
 
 import bnnzoo as bz
 from benchmarks.microcanonical import BIAS_DRAWS, compared, held_out, kept_draws, samplers, settled
-from bnnzoo.core.info import FitInfo
+from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
 
 STARTS, DRAWS, ROWS = 80, 4, 5
