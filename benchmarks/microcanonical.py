@@ -9,8 +9,8 @@ Run: python -m benchmarks.microcanonical choose TABLE                   (the act
      python -m benchmarks.microcanonical chains TABLE FOLDER            (log density by number of chains)
      python -m benchmarks.microcanonical bias TABLE FOLDER [seed ...]   (against an exact sampler; FOLDER keeps the chains)
 
-TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA. Log densities of these networks drift for longer than a run
-takes. Bias is therefore measured within short runs of all samplers from the same draws, paired by start: it is the one of
+TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA. Log densities of these networks drift for longer than runs
+take. Bias is therefore measured within short runs of all samplers from the same draws, paired by start: it is the one of
 directions that mix within such a run. Other seeds take other draws to start from; name those before to pool all.
 """
 
