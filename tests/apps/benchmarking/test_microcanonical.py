@@ -1,6 +1,6 @@
 """Bias of long steps: differences from exact runs, paired by start, with their standard errors."""
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import xarray as xr
 import bnnzoo as bz
 from benchmarks.microcanonical import BIAS_DRAWS, compared, held_out, kept_draws, samplers, settled
 from bnnzoo.core.posterior.info import FitInfo
-from bnnzoo.core.posterior.posterior import Draws
 
 STARTS, DRAWS, ROWS = 80, 4, 5
 PLACES = 30 * np.random.default_rng(7).normal(size=(STARTS, 1))
@@ -24,11 +23,18 @@ def run(seed: int, shift: float = 0.0) -> xr.Dataset:
     return xr.Dataset({"log density": values}, {"member": ("chain", np.arange(STARTS) // 20)})
 
 
+@dataclass(frozen=True)
+class Chains:
+    """What is read of a posterior."""
+
+    info: FitInfo
+    theta: torch.Tensor
+
+
 def chains(lp: torch.Tensor, **tuning: torch.Tensor) -> Any:
     """Return chains that have these log densities ``[C, S]``, with the number of the draw as parameter."""
     info = FitInfo(sampling="mcmc", num_gradients=100, sample_stats={"lp": lp}, tuning=tuning)
-    theta = torch.arange(lp.shape[1]).expand(lp.shape)[..., None]
-    return Draws(SimpleNamespace(), info, theta)  # type: ignore[arg-type]
+    return Chains(info, torch.arange(lp.shape[1]).expand(lp.shape)[..., None])
 
 
 def test_equal_runs_do_not_differ() -> None:
@@ -43,11 +49,9 @@ def test_a_shift_is_found_in_each_unit_although_starts_lie_far_apart() -> None:
     assert abs(found["difference"] - 1.0) < 4 * error
     assert found["sd in a run"] == pytest.approx(2.0, rel=0.15)
     assert found["sd of a member"] == pytest.approx(np.hypot(30, 2), rel=0.3)
-    for unit in ("sd in a run", "sd of a member"):
-        plural = unit.replace("sd", "sds", 1)
-        plural = plural.replace("in a", "of a")
-        assert found[f"difference in {plural}"] == pytest.approx(found["difference"] / found[unit])
-        assert found[f"standard error in {plural}"] == pytest.approx(found["standard error"] / found[unit])
+    for unit, sd in (("a run", found["sd in a run"]), ("a member", found["sd of a member"])):
+        assert found[f"difference in sds of {unit}"] == pytest.approx(found["difference"] / sd)
+        assert found[f"standard error in sds of {unit}"] == pytest.approx(found["standard error"] / sd)
 
 
 def test_held_out_densities_of_equal_runs_do_not_differ_and_a_shift_is_found() -> None:
