@@ -239,7 +239,7 @@ def quantities(run: Any, part: bz.datasets.Split) -> tuple[xr.Dataset, NDArray[n
     return xr.Dataset(values).astype(float), by_chain(test)
 
 
-def compared(run: xr.Dataset, exact: xr.Dataset) -> dict[str, dict[str, float]]:
+def compared(run: xr.Dataset, exact: xr.Dataset) -> dict[str, dict[str, Any]]:
     """Return the difference of each mean from that of the exact run, paired by start, with its standard error over starts.
 
     Its units are those of the quantity, and sds over the exact draws of one short run, and over all that start from one member.
@@ -254,6 +254,7 @@ def compared(run: xr.Dataset, exact: xr.Dataset) -> dict[str, dict[str, float]]:
             "mean": float(run[name].mean()),
             "difference": difference,
             "standard error": error,
+            "difference by draw": (run[name] - exact[name]).mean("chain").to_numpy().tolist(),
             "sd in a run": short,
             "difference in sds of a run": difference / short,
             "standard error in sds of a run": error / short,
