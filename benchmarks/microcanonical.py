@@ -7,19 +7,24 @@ and predictions.
 Run: python -m benchmarks.microcanonical choose TABLE                   (the activation, on a fifth of the training part)
      python -m benchmarks.microcanonical score TABLE FOLDER [seed ...]  (both methods; FOLDER keeps the densities of each chain)
      python -m benchmarks.microcanonical chains TABLE FOLDER            (log density by number of chains)
+     python -m benchmarks.microcanonical bias TABLE FOLDER [seed ...]   (against an exact sampler; FOLDER keeps the chains)
 
-TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA.
+TABLE is airfoil or bike: airfoil.csv and bike/hour.csv in BNNZOO_DATA. Log densities of these networks drift for longer than runs
+take. Bias is therefore measured within short runs of all samplers from the same draws, paired by start: it is the one of
+directions that mix within such a run. Other seeds take other draws to start from; name those before to pool all.
 """
 
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
@@ -36,6 +41,12 @@ HIDDEN = (16, 16, 16, 16)
 ACTIVATIONS = ("relu", "tanh")
 NUMBERS = (1, 2, 5, 10, 20, 30, 50)
 REPEATS = 200
+BIAS_CHAINS, BIAS_STARTS, BIAS_DRAWS = 4, 12, 4
+BETWEEN = 20.0
+"""Distance between draws of short runs, in posterior sds: half the decoherence length, or two trajectories of mean length."""
+
+EXACT = 0.4
+"""Step of the exact sampler in those of the long ones, of whose trajectories it is to accept some 70%."""
 
 
 class Table(NamedTuple):
@@ -81,11 +92,15 @@ def standardised(rows: NDArray[np.floating], seed: int) -> bz.datasets.Split:
     return bz.datasets.Split(train[:, :-1], train[:, -1], test[:, :-1], test[:, -1]).standardized()
 
 
+def model_for(part: bz.datasets.Split, activation: Any) -> Any:
+    """Return the network with its prior and likelihood."""
+    net = bz.models.mlp(part.x_test.shape[1], HIDDEN, 2, activation=activation)
+    return bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.heteroscedastic_gaussian())
+
+
 def predicted(method: Any, activation: Any, part: bz.datasets.Split, seed: int) -> tuple[xr.DataTree, float]:
     """Fit to the training part and predict the other; return the tree and the processor seconds."""
-    net = bz.models.mlp(part.x_test.shape[1], HIDDEN, 2, activation=activation)
-    model = bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.heteroscedastic_gaussian())
-    began = processor_seconds()
+    began, model = processor_seconds(), model_for(part, activation)
     posterior = bz.fit(model, method, part.x_train, part.y_train, seed=seed, progress=False)
     tree = bz.predict(posterior, part.x_test, part.y_test, num_draws=None, seed=seed)
     return tree, processor_seconds() - began
@@ -167,11 +182,165 @@ def chains(table: str, folder: Path) -> None:
     note(table, chains=found)
 
 
+def samplers(chains: bz.MCLMC, start: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the samplers of the comparison, the exact one first, each with what it goes on from.
+
+    All have the scales, and those without a Metropolis step the decoherence length, of the chains with long steps. Energy
+    changes grow with the sixth power of the step, by which the shorter steps follow from these. Draws are ``BETWEEN`` apart.
+    """
+    scales = start.info.tuning
+    step, variance = scales["step_size"], chains.energy_variance
+    length = torch.full_like(step, BETWEEN / 2)
+    exact = {"step_size": EXACT * step, "trajectory_length": length, "inverse_mass": scales["inverse_mass"]}
+    found: dict[str, tuple[Any, Any]] = {"MAMS": (bz.MAMS(num_draws=2 * BIAS_DRAWS), exact)}
+    for wanted in (variance, variance / 10, variance / 100):
+        shorter = (wanted / variance) ** (1 / 6) * step
+        steps = round(BETWEEN / float(shorter[0]))
+        method = replace(chains, num_draws=BIAS_DRAWS, energy_variance=wanted, steps_per_draw=steps)
+        found[f"MCLMC, energy variance {wanted:g}"] = (method, scales | {"step_size": shorter})
+    return found
+
+
+def short_runs(method: Any, tuning: Any, start: Any, data: Any, seed: int) -> Any:
+    """Return chains of a sampler, tuned like this, from draws of the second half of other chains; each seed has its own draws."""
+    size = start.theta.shape[1]
+    theta = start.theta[:, size // 2 + seed :: size // (2 * BIAS_STARTS)][:, :BIAS_STARTS]
+    init = replace(start, theta=theta, info=replace(start.info, tuning=tuning))
+    number = theta.shape[0] * theta.shape[1]
+    going_on = replace(method, num_chains=number, num_warmup=0, init=init)
+    return bz.fit(start.density.model, going_on, *data, seed=seed, progress=False)
+
+
+def kept_draws(run: Any) -> Any:
+    """Return the draws of short runs that are ``BETWEEN`` apart, without the first, after which log densities have settled."""
+    every = run.theta.shape[1] // BIAS_DRAWS
+    kept = slice(2 * every - 1, None, every)
+    stats = {name: value[:, kept] for name, value in run.info.sample_stats.items()}
+    return replace(run, theta=run.theta[:, kept], info=replace(run.info, sample_stats=stats))
+
+
+def quantities(run: Any, part: bz.datasets.Split) -> tuple[xr.Dataset, NDArray[np.floating]]:
+    """Return what is compared ``[chain, draw]``, and the log density of each test row by each chain alone ``[chain, row]``."""
+    train, test = (
+        bz.predict(run, *data, num_draws=None, seed=0)
+        for data in ((part.x_train, part.y_train), (part.x_test, part.y_test))
+    )
+    likelihoods, densities = (
+        next(iter(tree["predictions_log_likelihood"].data_vars.values())) for tree in (train, test)
+    )
+    sd = np.sqrt(train["conditional"]["variance"])
+    values = {
+        "log posterior density": train["sample_stats"]["lp"],
+        "log likelihood": likelihoods.sum("obs_id"),
+        "mean noise sd": sd.mean("obs_id"),
+        "mean log noise sd": np.log(sd).mean("obs_id"),
+        "median test log density of a draw": densities.median("obs_id"),
+    }
+    return xr.Dataset(values).astype(float), by_chain(test)
+
+
+def compared(run: xr.Dataset, exact: xr.Dataset) -> dict[str, dict[str, Any]]:
+    """Return the difference of each mean from that of the exact run, paired by start, with its standard error over starts.
+
+    Its units are those of the quantity, and sds over the exact draws of one short run, and over all that start from one member.
+    """
+    found = {}
+    for name in exact.data_vars:
+        gaps = (run[name].mean("draw") - exact[name].mean("draw")).to_numpy()
+        difference, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+        short = float(np.sqrt(exact[name].var("draw", ddof=1).mean()))
+        long = float(np.sqrt(np.mean([each.var(ddof=1) for _, each in exact[name].groupby("member")])))
+        found[str(name)] = {
+            "mean": float(run[name].mean()),
+            "difference": difference,
+            "standard error": error,
+            "difference by draw": (run[name] - exact[name]).mean("chain").to_numpy().tolist(),
+            "sd in a run": short,
+            "difference in sds of a run": difference / short,
+            "standard error in sds of a run": error / short,
+            "sd of a member": long,
+            "difference in sds of a member": difference / long,
+            "standard error in sds of a member": error / long,
+        }
+    return found
+
+
+def held_out(run: NDArray[np.floating], exact: NDArray[np.floating]) -> dict[str, float]:
+    """Return differences of log densities ``[chain, row]`` on average over rows: of one chain, and of the mixture of all."""
+    each, chains = (run - exact).mean(1), np.arange(len(exact))
+
+    def mixture(kept: NDArray[np.integer]) -> float:
+        one, other = (logsumexp(densities[kept], axis=0) for densities in (run, exact))
+        return float((one - other).mean())
+
+    without = np.array([mixture(chains[chains != left]) for left in chains])
+    return {
+        "one chain": float(each.mean()),
+        "standard error of one chain": float(each.std(ddof=1) / np.sqrt(len(each))),
+        "mixture": mixture(chains),
+        "standard error of the mixture": float(np.sqrt((len(chains) - 1) * without.var())),
+    }
+
+
+def settled(start: Any) -> dict[str, Any]:
+    """Return how the log density of long chains has settled: by quarters, and R-hat and effective draws of each last half."""
+    values = start.info.sample_stats["lp"].double()
+    halves = values[:, values.shape[1] // 2 :].unflatten(1, (2, -1)).numpy()
+    found = [bz.diagnostics.convergence(xr.DataArray(each, dims=("chain", "draw"))) for each in halves]
+    return {
+        "settings": start.info.config,
+        "gradients": start.info.num_gradients,
+        "log posterior density by quarters": values.unflatten(1, (4, -1)).mean(-1).tolist(),
+        "R-hat": [float(each["rhat"]) for each in found],
+        "effective draws": [float(each["ess_bulk"]) for each in found],
+    }
+
+
+def bias(table: str, folder: Path, seeds: Sequence[int]) -> None:
+    """Run each sampler from the same draws of chains with long steps, and write how it differs from the exact one."""
+    chosen, part = TABLES[table], standardised(rows_of(table, DATA), seed=0)
+    model, data = model_for(part, read(table)["activation"]), (part.x_train, part.y_train)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def once(path: Path, run: Callable[[], Any]) -> Any:
+        if not path.exists():
+            run().save(path)
+        return bz.load(path, model, *data)
+
+    members = replace(chosen.ensemble, num_members=BIAS_CHAINS)
+    first = replace(chosen.chains, num_chains=BIAS_CHAINS, num_draws=400, steps_per_draw=250, init=members)
+    start = once(folder / f"{table}_start.safetensors", lambda: bz.fit(model, first, *data, progress=False))
+    runs: dict[str, Any] = {"start": settled(start)}
+    exact: Any = None
+    for name, (method, tuning) in samplers(chosen.chains, start).items():
+        ran = [
+            once(folder / f"{table}_{name}_{seed}.safetensors", partial(short_runs, method, tuning, start, data, seed))
+            for seed in seeds
+        ]
+        values, densities = zip(*(quantities(kept_draws(each), part) for each in ran), strict=True)
+        pooled = xr.concat(values, "chain").assign_coords(chain=np.arange(sum(map(len, densities))))
+        pooled = pooled.assign_coords(member=("chain", pooled["chain"].to_numpy() // BIAS_STARTS % BIAS_CHAINS))
+        exact = exact or (pooled, np.concatenate(densities))
+        stats = [each.info.sample_stats for each in ran]
+        runs[name] = {
+            "starts": pooled.sizes["chain"],
+            "steps per draw": float(stats[0]["n_steps"].double().mean()),
+            "gradients": sum(each.info.num_gradients for each in ran),
+            "statistics": {key: float(torch.cat([each[key] for each in stats]).double().mean()) for key in stats[0]},
+            "quantities": compared(pooled, exact[0]),
+            "test log density": held_out(np.concatenate(densities), exact[1]),
+        }
+        print(name, json.dumps(runs[name], indent=1), flush=True)
+        write("microcanonical_step", {table: runs})
+
+
 if __name__ == "__main__":
     command, table, *rest = sys.argv[1:]
     if command == "choose":
         choose(table)
     elif command == "score":
         score(table, Path(rest[0]), [*map(int, rest[1:])] or range(5))
+    elif command == "bias":
+        bias(table, Path(rest[0]), [*map(int, rest[1:])] or [0])
     else:
         chains(table, Path(rest[0]))
