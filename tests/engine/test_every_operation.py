@@ -276,6 +276,20 @@ def test_gives_what_torch_gives(name: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found[place], expected[place], rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_hyperbolic_functions_keep_their_digits_at_all_sizes(dtype: torch.dtype) -> None:
+    """From next to nothing to infinity, and by no function of the C library, which compilers do not vectorise."""
+    of_all_sizes = torch.cat([torch.logspace(-30, 36, 4001), torch.linspace(0, 100, 4001), 705 + torch.arange(12.0)])
+    x = torch.cat([of_all_sizes, -of_all_sizes]).to(dtype)
+    functions = [torch.expm1, torch.sinh, torch.cosh, torch.asinh]
+    graph, found, _ = natively(lambda x: [function(x) for function in functions], (x,))
+    for function, values in zip(functions, found, strict=True):
+        expected = function(x.double()).to(dtype)
+        torch.testing.assert_close(values, expected, rtol=4 * torch.finfo(dtype).eps, atol=0.0)
+    library = built(source_of(graph)).read_bytes()
+    assert not [name for name in (b"expm1", b"sinh", b"cosh", b"log1p") if name in library]
+
+
 def rows_in_place(x: Tensor, k: Tensor) -> list[Tensor]:
     x.copy_(x.index_put((k,), 2 * torch.ones(4, x.shape[1])))
     return [x]

@@ -30,8 +30,8 @@ namespace m {
 #define OF_TWO(name) \
   static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
   static inline double name(double x, double y) { return __builtin_##name(x, y); }
-OF_ONE(expm1) OF_ONE(exp2) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tan) OF_ONE(asin)
-OF_ONE(acos) OF_ONE(atan) OF_ONE(sinh) OF_ONE(cosh) OF_ONE(asinh) OF_ONE(acosh) OF_ONE(atanh) OF_ONE(erf) OF_ONE(erfc)
+OF_ONE(exp2) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tan) OF_ONE(asin)
+OF_ONE(acos) OF_ONE(atan) OF_ONE(acosh) OF_ONE(atanh) OF_ONE(erf) OF_ONE(erfc)
 OF_ONE(sqrt) OF_ONE(floor) OF_ONE(ceil) OF_ONE(trunc) OF_ONE(nearbyint)
 OF_TWO(atan2) OF_TWO(fmod) OF_TWO(pow)
 template <typename T> static inline T floor(T x) { return x; }
@@ -51,6 +51,9 @@ template <typename T> static inline bool isinf(T) { return false; }
 template <typename T> static inline T infinity_() { return (T)__builtin_inf(); }
 template <typename T> static inline T nan_() { return (T)__builtin_nan(""); }
 
+static inline float two_to_(int32_t n) { float f; const int32_t a = (n + 127) << 23; __builtin_memcpy(&f, &a, 4); return f; }
+static inline double two_to_(int64_t n) { double f; const int64_t a = (n + 1023) << 52; __builtin_memcpy(&f, &a, 8); return f; }
+
 template <typename T> static inline T exp_(T x);
 
 // exp(x) = 2^n exp(r) with |r| <= log(2) / 2 and the Taylor polynomial of exp(r); compilers vectorise it.
@@ -63,10 +66,7 @@ template <> inline float exp_(float x) {
   p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
   p = p * r + 1.0f / 6; p = p * r + 0.5f; p = p * r + 1.0f; p = p * r + 1.0f;
   const int32_t k = (int32_t)n, low = k >> 1, high = k - low;
-  const int32_t a = (low + 127) << 23, b = (high + 127) << 23;
-  float f, g;
-  __builtin_memcpy(&f, &a, 4); __builtin_memcpy(&g, &b, 4);
-  return p * f * g;
+  return p * two_to_(low) * two_to_(high);
 }
 template <> inline double exp_(double x) {
   double c = x < -746.0 ? -746.0 : x;
@@ -78,10 +78,7 @@ template <> inline double exp_(double x) {
   p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
   p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
   const int64_t k = (int64_t)n, low = k >> 1, high = k - low;
-  const int64_t a = (low + 1023) << 52, b = (high + 1023) << 52;
-  double f, g;
-  __builtin_memcpy(&f, &a, 8); __builtin_memcpy(&g, &b, 8);
-  return p * f * g;
+  return p * two_to_(low) * two_to_(high);
 }
 
 // log(x) = k log(2) + log(1 + f) with 1 + f between the roots of 1 / 2 and 2; with s = f / (2 + f), log(1 + f) is
@@ -166,6 +163,52 @@ template <> inline double tanh_(double x) {
   a += b << 52;
   __builtin_memcpy(&p, &a, 8);
   return 1 - 2 / (p + 1);
+}
+// exp(x) - 1 = 2^n q + (2^n - 1), where q = exp(r) - 1 keeps its digits near zero, times 2^k: half of it, for sinh and cosh, is
+// finite as far as these are. In double precision the whole number n is read off the last binary digits, as in tanh.
+template <typename T> static inline T expm1_(T x, int k = 0);
+template <> inline float expm1_(float x, int k) {
+  float c = x < -104.0f ? -104.0f : x;
+  c = c > 95.0f ? 95.0f : c;
+  const float n = __builtin_nearbyintf(c * 0x1.715476p+0f);
+  const float r = (c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24; p = p * r + 1.0f / 6; p = p * r + 0.5f;
+  const int32_t m = (int32_t)n + k, low = m >> 1, high = m - low;
+  const float q = r + r * r * p, f = two_to_(low);
+  return (q * f + (f - two_to_(k - high))) * two_to_(high);
+}
+template <> inline double expm1_(double x, int k) {
+  double c = x < -746.0 ? -746.0 : x;
+  c = c > 720.0 ? 720.0 : c;
+  const double t = c * 0x1.71547652b82fep+0 + 0x1.8p+52, n = t - 0x1.8p+52;
+  const double r = (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5;
+  uint64_t m;
+  __builtin_memcpy(&m, &t, 8);
+  m += 4096 + k - 0x4338000000000000u;  // above zero, where there is no sign to shift
+  const int64_t low = (int64_t)(m >> 1) - 2048, high = (int64_t)m - 4096 - low;
+  const double q = r + r * r * p, f = two_to_(low);
+  return (q * f + (f - two_to_(k - high))) * two_to_(high);
+}
+// With h half of exp(|x|) - 1, sinh |x| = h + h / (2 h + 1), where the quotient is one half from some size on.
+template <typename T> static inline T sinh_(T x) {
+  const T h = expm1_<T>(x < 0 ? -x : x, -1), found = h + (h < (T)0x1p60 ? h / (2 * h + 1) : (T)0.5);
+  return x < 0 ? -found : found;
+}
+template <typename T> static inline T cosh_(T x) {
+  const T half = expm1_<T>(x < 0 ? -x : x, -1) + (T)0.5;
+  return half + (T)0.25 / half;
+}
+// asinh |x| = log(1 + |x| + x^2 / (1 + sqrt(1 + x^2))), and log(2 |x|) where the square might be infinite.
+template <typename T> static inline T asinh_(T x) {
+  const T a = x < 0 ? -x : x;
+  const bool large = a > (T)0x1p60;
+  const T found = log1p_<T>(large ? a : a + a * a / (1 + m::sqrt(1 + a * a))) + (large ? (T)0x1.62e42fefa39efp-1 : (T)0);
+  return x < 0 ? -found : found;
 }
 template <typename T> static inline T with_sign_(T r, T b) { return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }
 template <typename T> static inline T mod_(T a, T b) { return with_sign_<T>(a % b, b); }
@@ -258,7 +301,7 @@ def _power(t: str, a: list[str], raw: Any) -> str:
 
 TRANSCENDENTAL: dict[Any, Formula] = {
     aten.exp.default: _of("exp_<{t}>({0})"),
-    aten.expm1.default: _of("m::expm1({0})"),
+    aten.expm1.default: _of("expm1_<{t}>({0})"),
     aten.log.default: _of("log_<{t}>({0})"),
     aten.log1p.default: _of("log1p_<{t}>({0})"),
     aten.log2.default: _of("m::log2({0})"),
@@ -266,8 +309,8 @@ TRANSCENDENTAL: dict[Any, Formula] = {
     aten.cos.default: _of("m::cos({0})"),
     aten.tan.default: _of("m::tan({0})"),
     aten.atan.default: _of("m::atan({0})"),
-    aten.sinh.default: _of("m::sinh({0})"),
-    aten.cosh.default: _of("m::cosh({0})"),
+    aten.sinh.default: _of("sinh_<{t}>({0})"),
+    aten.cosh.default: _of("cosh_<{t}>({0})"),
     aten.tanh.default: _of("tanh_<{t}>({0})"),
     aten.sigmoid.default: _of("1 / (exp_<{t}>(-{0}) + 1)"),
     aten.erf.default: _of("m::erf({0})"),
@@ -276,7 +319,7 @@ TRANSCENDENTAL: dict[Any, Formula] = {
     aten.digamma.default: _of("digamma_<{t}>({0})"),
     aten.asin.default: _of("m::asin({0})"),
     aten.acos.default: _of("m::acos({0})"),
-    aten.asinh.default: _of("m::asinh({0})"),
+    aten.asinh.default: _of("asinh_<{t}>({0})"),
     aten.acosh.default: _of("m::acosh({0})"),
     aten.atanh.default: _of("m::atanh({0})"),
     aten.atan2.default: _of("m::atan2({0}, {1})"),
