@@ -60,11 +60,25 @@ def fitted_scores(
     """Fit to ``train`` and score ``test``: RMSE and mean log density, in the units of the data given."""
     net = bz.models.mlp(train[0].shape[1], (UNITS,), activation="relu")
     method, scale = candidate
-    model = bz.models.supervised(net, bz.priors.fan_in(scale, scale), bz.likelihoods.gaussian())
+    return scores_of(
+        bz.models.supervised(net, bz.priors.fan_in(scale, scale), bz.likelihoods.gaussian()), method, train, test, seed
+    )
+
+
+def scores_of(
+    model: Any, method: Any, train: tuple[Array, Array], test: tuple[Array, Array], seed: int
+) -> dict[str, float]:
+    """Fit a model by a method to ``train`` and score ``test``, as above."""
     tree = bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed)
     mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
     log_density = -bz.calibration.nll(tree).to_numpy()
     return {"rmse": float(np.sqrt(np.mean((mean - test[1]) ** 2))), "log_density": float(log_density.mean())}
+
+
+def fifth(num_rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of a training part on which settings are compared, a fifth of them, and those that are fitted."""
+    held, kept = np.split(np.random.default_rng(seed).permutation(num_rows), [num_rows // 5])
+    return held, kept
 
 
 def chosen(name: str, x: Array, y: Array, seed: int) -> Candidate:
@@ -72,8 +86,7 @@ def chosen(name: str, x: Array, y: Array, seed: int) -> Candidate:
     candidates = CANDIDATES[name]
     if len(candidates) == 1:
         return candidates[0]
-    order = np.random.default_rng(seed).permutation(len(y))
-    held, kept = np.split(order, [len(y) // 5])
+    held, kept = fifth(len(y), seed)
     found = [fitted_scores(each, (x[kept], y[kept]), (x[held], y[held]), seed)["log_density"] for each in candidates]
     return candidates[int(np.argmax(found))]
 
