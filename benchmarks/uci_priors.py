@@ -5,19 +5,14 @@ default is scored, the variant that this split's fifth prefers, and the one that
 average; no other variant is. Inputs and target are standardised by the training part, and scores are in original units.
 The variants were written down before any of them had been scored, and are all there are.
 
-Run: python -m benchmarks.uci_priors check DATA [sets]                  (samplers against each other on the fifth of split 0)
-     python -m benchmarks.uci_priors DATA [sets] [splits] [processes]   (a run that was stopped goes on where it was)
+Run: python -m benchmarks.uci_priors check DATA [sets]      (samplers against each other on the fifth of split 0)
+     python -m benchmarks.uci_priors DATA [sets] [splits]   (a run that was stopped goes on; other sets can run beside it)
 """
 
 import json
-import os
 import sys
 import warnings
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,14 +48,18 @@ VARIANTS = {
 }
 """Fixed before any score was seen; a variant is not added for what was found with these."""
 
-SAMPLERS = {"SGHMC": bz.SGHMC(), "NUTS": bz.NUTS(num_chains=2, num_warmup=200, num_draws=200)}
-SAMPLER = "SGHMC"
+SHORT = {"num_chains": 2, "num_warmup": 200, "num_draws": 200}
+SAMPLERS = {"SGHMC": bz.SGHMC(), "NUTS": bz.NUTS(**SHORT), "MAMS": bz.MAMS(**SHORT)}
+SAMPLER = "MAMS"
+"""The one that chooses, and is scored on test parts: the cheapest that agrees with NUTS on training parts (``check``)."""
 
 FILE = "uci_priors"
 OVERLAP = {"validation": 1 / 4, "test": 1 / 9}
 """Rows scored over rows fitted."""
 
 type Row = dict[str, Any]
+type Fit = tuple[str, int, str, str, str]
+"""Set, split, variant, part and sampler."""
 
 
 def one_fit(data: Path, name: str, split: int, variant: str, part: str, sampler: str = SAMPLER) -> Row:
@@ -93,16 +92,16 @@ def by_split(scores: list[Row], name: str, part: str, measure: str = "log_densit
     """Return the scores of a part of a set, by variant and split."""
     found: dict[str, dict[int, float]] = {variant: {} for variant in VARIANTS}
     for row in scores:
-        if row["set"] == name and row["part"] == part:
+        if (row["set"], row["part"], row["sampler"]) == (name, part, SAMPLER):
             found[row["variant"]][row["split"]] = row[measure]
     return found
 
 
 def choices(scores: list[Row], name: str) -> dict[str, dict[int, str]]:
-    """Return the variant of each split by three rules: the default, the split's own fifth, the mean over all splits' fifths."""
+    """Return the variant of each split on whose fifth all are scored: the default, the best there, the best on all fifths."""
     found = by_split(scores, name, "validation")
-    splits = sorted(found[DEFAULT])
-    best = max(VARIANTS, key=lambda variant: float(np.mean([found[variant][split] for split in splits])))
+    splits = sorted(set.intersection(*map(set, found.values())))
+    best = max(VARIANTS, key=lambda variant: sum(found[variant][split] for split in splits))
     own = {split: max(VARIANTS, key=lambda variant: found[variant][split]) for split in splits}
     return {"default": dict.fromkeys(splits, DEFAULT), "own": own, "average": dict.fromkeys(splits, best)}
 
@@ -112,99 +111,95 @@ def summary(scores: list[Row], name: str) -> dict[str, Any]:
     validation, test = by_split(scores, name, "validation"), by_split(scores, name, "test")
     errors, rules = by_split(scores, name, "test", "rmse"), choices(scores, name)
     facts: dict[str, Any] = {"validation": {}, "test": {}, "choices": {}}
+    splits = [*rules["default"]]
     for variant, values in validation.items():
-        gaps = [values[split] - validation[DEFAULT][split] for split in values]
-        facts["validation"][variant] = _mean([*values.values()]) | _difference(gaps, OVERLAP["validation"])
+        facts["validation"][variant] = compared(values, validation[DEFAULT], splits, "validation")
+    tested = [split for split in splits if all(split in test[rule[split]] for rule in rules.values())]
     for rule, variants in rules.items():
-        values = [test[variant][split] for split, variant in variants.items()]
-        gaps = [test[variant][split] - test[DEFAULT][split] for split, variant in variants.items()]
-        rmse = _mean([errors[variant][split] for split, variant in variants.items()])
-        facts["test"][rule] = _mean(values) | _difference(gaps, OVERLAP["test"]) | {"rmse": rmse}
-        facts["choices"][rule] = {variant: [*variants.values()].count(variant) for variant in set(variants.values())}
+        facts["choices"][rule] = {each: [*variants.values()].count(each) for each in sorted({*variants.values()})}
+        for measure, found in (("log_density", test), ("rmse", errors)):
+            values = {split: found[variants[split]][split] for split in tested}
+            facts["test"].setdefault(rule, {})[measure] = compared(values, found[DEFAULT], tested, "test")
     return facts
 
 
-def _mean(values: list[float]) -> dict[str, float]:
-    return {"mean": float(np.mean(values)), "error_of_mean": float(np.std(values, ddof=1) / len(values) ** 0.5)}
-
-
-def _difference(gaps: list[float], overlap: float) -> dict[str, float]:
-    found = PairedComparison.of_splits(gaps, overlap)
-    return {"difference": found.difference, "standard_error": found.standard_error, "detectable": found.detectable}
+def compared(values: dict[int, float], default: dict[int, float], splits: list[int], part: str) -> dict[str, float]:
+    """Return mean and standard error over splits, and the same of differences from the default; none of one split."""
+    if len(splits) < 2:
+        return {}
+    own = np.array([values[split] for split in splits])
+    gap = PairedComparison.of_splits(own - [default[split] for split in splits], OVERLAP[part])
+    return {
+        "splits": len(splits),
+        "mean": float(own.mean()),
+        "error_of_mean": float(own.std(ddof=1) / len(own) ** 0.5),
+        "difference": gap.difference,
+        "standard_error": gap.standard_error,
+        "detectable": gap.detectable,
+    }
 
 
 def described() -> dict[str, str]:
-    """Return the variants, and the sampler that chooses, as they are printed."""
+    """Return the variants and samplers as they are printed."""
     shown = {
         name: f"{'-'.join(map(str, each.hidden))} ReLU units, {each.prior}, {each.likelihood}"
         for name, each in VARIANTS.items()
     }
-    return shown | {"sampler": f"{SAMPLERS[SAMPLER]}"}
+    return shown | {name: f"{each}" for name, each in SAMPLERS.items()}
 
 
-def earlier() -> dict[str, list[Row]]:
-    """Return what an earlier run wrote: scores only if they are of the same variants and sampler."""
+def earlier() -> list[Row]:
+    """Return the scores of an earlier run, and of one beside this; those of other variants or samplers do not count."""
     path = RESULTS / f"{FILE}.json"
     found = json.loads(path.read_text()) if path.exists() else {}
-    is_same = found.get("settings") == described()
-    return {"scores": found.get("scores", []) if is_same else [], "check": found.get("check", [])}
+    return found["scores"] if found.get("settings") == described() else []
 
 
-def record(found: dict[str, list[Row]], summaries: dict[str, Any]) -> None:
-    """Write all scores so far."""
-    write(FILE, {**found, "settings": described(), "summary": summaries})
+def record(scores: list[Row]) -> None:
+    """Write the scores, those of a run beside this one as well, and what follows for the sets that are complete."""
+    known = {_key(row) for row in scores}
+    scores += [row for row in earlier() if _key(row) not in known]
+    summaries = {name: summary(scores, name) for name in sorted({row["set"] for row in scores})}
+    write(FILE, {"scores": sorted(scores, key=_key), "settings": described(), "summary": summaries})
 
 
-def fits_of(pool: ProcessPoolExecutor | None, data: Path, wanted: list[tuple[Any, ...]]) -> Iterator[Row]:
-    """Yield the row of each fit, in order, from this process or from several."""
-    run = partial(_one_of, data)
-    for row in map(run, wanted) if pool is None else pool.map(run, wanted):
-        print({key: round(each, 3) if isinstance(each, float) else each for key, each in row.items()}, flush=True)
-        yield row
+def add(scores: list[Row], data: str, wanted: list[Fit]) -> None:
+    """Add the scores of fits that have none yet, and write them after each of them."""
+    known = {_key(row) for row in scores}
+    for fit in wanted:
+        if fit not in known:
+            scores.append(row := one_fit(Path(data), *fit))
+            print({key: round(each, 3) if isinstance(each, float) else each for key, each in row.items()}, flush=True)
+            record(scores)
 
 
-def main(data: str, sets: str = ",".join(SETS), splits: str = "10", processes: str = "1") -> None:
-    """Score all variants on the fifths of some sets, then those chosen on the test parts; write after each split."""
-    found, numbers, summaries = earlier(), range(int(splits)), {}
-    with ProcessPoolExecutor(int(processes), get_context("spawn"), initializer=_one_thread) as workers:
-        pool = workers if int(processes) > 1 else None
-        for name in sets.split(","):
-            _score(pool, Path(data), found, [(name, *each, "validation") for each in product(numbers, VARIANTS)])
-            rules = choices(found["scores"], name)
-            for split in numbers:
-                variants = dict.fromkeys(rule[split] for rule in rules.values())
-                _score(pool, Path(data), found, [(name, split, variant, "test") for variant in variants])
-            summaries[name] = summary(found["scores"], name)
-            record(found, summaries)
-            print(name, json.dumps(summaries[name], indent=1), flush=True)
-
-
-def _score(
-    pool: ProcessPoolExecutor | None, data: Path, found: dict[str, list[Row]], wanted: list[tuple[Any, ...]]
-) -> None:
-    known = {(row["set"], row["split"], row["variant"], row["part"]) for row in found["scores"]}
-    for row in fits_of(pool, data, [each for each in wanted if each not in known]):
-        found["scores"].append(row)
-        if row["part"] == "test" or row["variant"] == [*VARIANTS][-1]:
-            record(found, {})
+def main(data: str, sets: str = ",".join(SETS), splits: str = "10") -> None:
+    """Score all variants on the fifths of some sets, and then on the test parts those that are chosen."""
+    scores, numbers = earlier(), range(int(splits))
+    for name in sets.split(","):
+        add(
+            scores,
+            data,
+            [(name, split, variant, "validation", SAMPLER) for split, variant in product(numbers, VARIANTS)],
+        )
+        rules = choices(scores, name)
+        for split in numbers:
+            variants = dict.fromkeys(rule[split] for rule in rules.values())
+            add(scores, data, [(name, split, variant, "test", SAMPLER) for variant in variants])
+        print(name, json.dumps(summary(scores, name), indent=1), flush=True)
 
 
 def check(data: str, sets: str = ",".join(SETS)) -> None:
-    """Score all variants by both samplers on the fifth of the first split's training part, to see whether they agree."""
-    found = earlier()
-    known = {(row["set"], row["variant"], row["sampler"]) for row in found["check"]}
-    for name, variant, sampler in product(sets.split(","), VARIANTS, SAMPLERS):
-        if (name, variant, sampler) not in known:
-            found["check"] += fits_of(None, Path(data), [(name, 0, variant, "validation", sampler)])
-            record(found, {})
+    """Score all variants by all samplers on the fifth of the first split's training part, to see whether they agree."""
+    add(
+        earlier(),
+        data,
+        [(name, 0, *each) for name, *each in product(sets.split(","), VARIANTS, ["validation"], SAMPLERS)],
+    )
 
 
-def _one_of(data: Path, fit: tuple[Any, ...]) -> Row:
-    return one_fit(data, *fit)
-
-
-def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
+def _key(row: Row) -> Fit:
+    return row["set"], row["split"], row["variant"], row["part"], row["sampler"]
 
 
 if __name__ == "__main__":
