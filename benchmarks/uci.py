@@ -60,19 +60,15 @@ def fitted_scores(
     """Fit to ``train`` and score ``test``: RMSE and mean log density, in the units of the data given."""
     net = bz.models.mlp(train[0].shape[1], (UNITS,), activation="relu")
     method, scale = candidate
-    return scores_of(
-        bz.models.supervised(net, bz.priors.fan_in(scale, scale), bz.likelihoods.gaussian()), method, train, test, seed
-    )
+    model = bz.models.supervised(net, bz.priors.fan_in(scale, scale), bz.likelihoods.gaussian())
+    return scores_of(bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed), test[1])
 
 
-def scores_of(
-    model: Any, method: Any, train: tuple[Array, Array], test: tuple[Array, Array], seed: int
-) -> dict[str, float]:
-    """Fit a model by a method to ``train`` and score ``test``, as above."""
-    tree = bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed)
+def scores_of(tree: Any, y: Array) -> dict[str, float]:
+    """Return RMSE and mean log density of predictions of ``y``, as above."""
     mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
     log_density = -bz.calibration.nll(tree).to_numpy()
-    return {"rmse": float(np.sqrt(np.mean((mean - test[1]) ** 2))), "log_density": float(log_density.mean())}
+    return {"rmse": float(np.sqrt(np.mean((mean - y) ** 2))), "log_density": float(log_density.mean())}
 
 
 def fifth(num_rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

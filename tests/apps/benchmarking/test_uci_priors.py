@@ -18,10 +18,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two splits of a small set, a fast method, and results in a folder of their own."""
     for module in (pairs, uci_priors):
         monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(uci_priors, "SAMPLERS", {uci_priors.SAMPLER: bz.MAP(num_steps=30)})
-    monkeypatch.setattr(
-        uci_priors, "VARIANTS", {name: uci_priors.VARIANTS[name] for name in (uci_priors.DEFAULT, OTHER)}
-    )
+    quick = bz.SGHMC(num_chains=2, num_warmup=5, num_draws=5, optimise_steps=20)
+    two = {name: uci_priors.VARIANTS[name] for name in (uci_priors.DEFAULT, OTHER)}
+    monkeypatch.setattr(uci_priors, "SAMPLERS", {uci_priors.SAMPLER: quick})
+    monkeypatch.setattr(uci_priors, "VARIANTS", two)
     write_set(tmp_path, "yacht", 2, seed=0)
     return tmp_path
 
@@ -33,7 +33,6 @@ def spoil_test_rows(folder: Path) -> None:
     np.savetxt(folder / "yacht" / "data.txt", rows)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.FitWarning")
 def test_test_rows_do_not_change_the_choice(folder: Path) -> None:
     def scores(part: str) -> list[float]:
         return [uci_priors.one_fit(folder, "yacht", 0, each, part)["log_density"] for each in uci_priors.VARIANTS]
