@@ -162,7 +162,8 @@ def record(scores: list[Row]) -> None:
     """Write the scores, those of a run beside this one as well, and what follows for the sets that are complete."""
     known = {_key(row) for row in scores}
     scores += [row for row in earlier() if _key(row) not in known]
-    summaries = {name: summary(scores, name) for name in sorted({row["set"] for row in scores})}
+    sets = [name for name in SETS if len(choices(scores, name)["default"]) > 1]
+    summaries = {name: summary(scores, name) for name in sets}
     write(FILE, {"scores": sorted(scores, key=_key), "settings": described(), "summary": summaries})
 
 
