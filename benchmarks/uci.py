@@ -61,10 +61,20 @@ def fitted_scores(
     net = bz.models.mlp(train[0].shape[1], (UNITS,), activation="relu")
     method, scale = candidate
     model = bz.models.supervised(net, bz.priors.fan_in(scale, scale), bz.likelihoods.gaussian())
-    tree = bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed)
+    return scores_of(bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed), test[1])
+
+
+def scores_of(tree: Any, y: Array) -> dict[str, float]:
+    """Return RMSE and mean log density of predictions of ``y``, as above."""
     mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
     log_density = -bz.calibration.nll(tree).to_numpy()
-    return {"rmse": float(np.sqrt(np.mean((mean - test[1]) ** 2))), "log_density": float(log_density.mean())}
+    return {"rmse": float(np.sqrt(np.mean((mean - y) ** 2))), "log_density": float(log_density.mean())}
+
+
+def fifth(num_rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of a training part on which settings are compared, a fifth of them, and those that are fitted."""
+    held, kept = np.split(np.random.default_rng(seed).permutation(num_rows), [num_rows // 5])
+    return held, kept
 
 
 def chosen(name: str, x: Array, y: Array, seed: int) -> Candidate:
@@ -72,8 +82,7 @@ def chosen(name: str, x: Array, y: Array, seed: int) -> Candidate:
     candidates = CANDIDATES[name]
     if len(candidates) == 1:
         return candidates[0]
-    order = np.random.default_rng(seed).permutation(len(y))
-    held, kept = np.split(order, [len(y) // 5])
+    held, kept = fifth(len(y), seed)
     found = [fitted_scores(each, (x[kept], y[kept]), (x[held], y[held]), seed)["log_density"] for each in candidates]
     return candidates[int(np.argmax(found))]
 
