@@ -81,10 +81,9 @@ def test_an_outlier_has_the_density_that_the_others_give_it(method) -> None:
 
 
 def test_where_weights_are_fine_nothing_changes() -> None:
-    y = Y.clone()
-    y[0] -= 7.0
-    posterior = bz.fit(line, bz.NUTS(), X, y, progress=False)
-    plain = bz.diagnostics.loo(bz.posterior_predictive(posterior, X, y))
+    x, y = X[1:], Y[1:]
+    posterior = bz.fit(line, bz.NUTS(), x, y, progress=False)
+    plain = bz.diagnostics.loo(bz.posterior_predictive(posterior, x, y))
     assert bool((plain.pareto_k < 0.7).all())
     found = moment_match(posterior)
     np.testing.assert_array_equal(found.elpd_i, plain.elpd_i)

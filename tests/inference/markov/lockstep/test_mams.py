@@ -29,14 +29,15 @@ def test_a_direction_needs_two_parameters() -> None:
         fit(skewed().model, MAMS(), *skewed().data)
 
 
-@pytest.mark.parametrize(("kind", "together", "alone"), [(MAMS, 200, 487), (ChEESHMC, 200, 487), (MCLMC, 250, 437)])
-def test_warm_up_ends_when_chains_have_converged(kind: Any, together: int, alone: int) -> None:
-    """Four chains tell that in 150 draws, and settle what is left in 50 or 100; two take as many as one."""
+@pytest.mark.parametrize("kind", [MAMS, ChEESHMC, MCLMC])
+def test_warm_up_ends_when_chains_have_converged(kind: Any) -> None:
+    """Four chains tell that in 150 draws or a few more, and settle what is left in 50 or 100; two take as many as one."""
     target = linear_gaussian()
-    for num_chains, expected in ((4, together), (2, alone)):
+    for num_chains, fewest, most in ((4, 200, 350), (2, 350, 700)):
         method = kind(num_chains=num_chains, num_draws=20)
         posterior = fit(target.model, method, *target.data, seed=1, progress=False)
-        assert posterior.info.tuning["num_warmup"].tolist() == [expected] * num_chains
+        (taken,) = set(posterior.info.tuning["num_warmup"].tolist())
+        assert fewest <= taken <= most
     whole = fit(target.model, replace(method, mass_matrix="diagonal"), *target.data, seed=1, progress=False)
     assert whole.info.tuning["num_warmup"].tolist() == [1000] * 2
     assert posterior.info.num_gradients < 0.8 * whole.info.num_gradients
