@@ -1,6 +1,7 @@
 """Refits to parts of many lengths by one program, against fits to the parts themselves."""
 
 import math
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.method import Declared
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference import many
 from bnnzoo.validation.padding import Padding, padding_that_pays
@@ -108,6 +110,8 @@ def test_parts_are_not_padded_where_the_posterior_would_be_another(model: Any) -
         (bz.MeanFieldVI(batch_size=4), PASTS),
         (bz.Laplace(bz.MAP(batch_size=4)), PASTS),
         (bz.MixtureOf(bz.Laplace()), PASTS),
+        (bz.MCDropout(rate=0.1), PASTS),
+        (bz.ConcreteDropout(), PASTS),
         (bz.Laplace(), PASTS[:2]),
         (bz.Laplace(), [torch.arange(0), *PASTS]),
     ],
@@ -116,6 +120,15 @@ def test_nor_for_methods_that_count_rows_or_for_two_lengths(method: Any, parts: 
     density = build_density(regression, X, Y, dtype=torch.float64)
     assert padding_of(density, bz.Laplace()) is not None
     assert padding_of(density, method, parts) is None
+
+
+def test_methods_that_see_the_density_alone_are_those_that_say_so() -> None:
+    """Not those that inherit from them: dropout draws masks for rows, samplers on mini-batches draw rows."""
+    kinds = [each for each in vars(bz.inference).values() if isinstance(each, type) and is_dataclass(each)]
+    blind = {each.__name__ for each in kinds if issubclass(each, Declared) and not each().sees_rows()}
+    exact = {"HMC", "NUTS", "ChEESHMC", "MAMS", "MCLMC"}
+    gaussian = {"Laplace", "DiagonalLaplace", "LowRankLaplace", "MeanFieldVI", "LowRankVI", "FullRankVI"}
+    assert blind == exact | gaussian | {"MAP", "Pathfinder", "FlowVI"}
 
 
 def test_what_is_left_out_is_in_no_argument() -> None:

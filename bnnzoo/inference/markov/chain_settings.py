@@ -63,7 +63,6 @@ class ChainSettings(Declared):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
-    by_density: ClassVar[bool] = True
     parts: ClassVar[str | None] = "num_chains"
     resumable: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = math.inf
@@ -98,6 +97,8 @@ class AdaptiveSettings(ChainSettings):
 
     mass_matrix: MassMatrix = "auto"
     num_superchains: Annotated[int, Range(2)] | None = field(default=None, metadata=IF_GIVEN)
+
+    by_density: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)

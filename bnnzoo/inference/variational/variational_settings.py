@@ -44,7 +44,6 @@ class BoundSettings(ABC, Declared):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
-    by_density: ClassVar[bool] = True
     parts: ClassVar[str | None] = "num_restarts"
     in_batches: ClassVar[Mapping[str, object] | None] = {}
     default_steps: ClassVar[int] = 2000
@@ -113,6 +112,8 @@ class VISettings(BoundSettings):
     num_steps: Count | None = None
     temperature: Positive = 1.0
     init_scale: Positive | None = None
+
+    by_density: ClassVar[bool] = True
 
     @property
     def entropy_weight(self) -> float:

@@ -68,7 +68,6 @@ class StochasticSettings(ChainSettings):
 
     in_batches: ClassVar[Mapping[str, object] | None] = {}
     always_in_batches: ClassVar[bool] = True
-    by_density: ClassVar[bool] = False
     unadjusted: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = 256
