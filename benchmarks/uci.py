@@ -71,6 +71,14 @@ def scores_of(tree: Any, y: Array) -> dict[str, float]:
     return {"rmse": float(np.sqrt(np.mean((mean - y) ** 2))), "log_density": float(log_density.mean())}
 
 
+def in_original_units(scores: dict[str, float], part: bz.datasets.Split) -> dict[str, float]:
+    """Return scores of a standardised split in the units of its data."""
+    return {
+        "rmse": scores["rmse"] * part.y_scale,
+        "log_density": scores["log_density"] - float(np.log(part.y_scale)),
+    }
+
+
 def fifth(num_rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of a training part on which settings are compared, a fifth of them, and those that are fitted."""
     held, kept = np.split(np.random.default_rng(seed).permutation(num_rows), [num_rows // 5])
@@ -94,8 +102,7 @@ def one_split(folder: Path, name: str, split: int) -> dict[str, Any]:
     candidate = chosen(name, part.x_train, part.y_train, split)
     found = fitted_scores(candidate, (part.x_train, part.y_train), (part.x_test, part.y_test), split)
     return {
-        "rmse": found["rmse"] * part.y_scale,
-        "log_density": found["log_density"] - float(np.log(part.y_scale)),
+        **in_original_units(found, part),
         "seconds": time.perf_counter() - start,
         "settings": CANDIDATES[name].index(candidate),
         "candidates": LIST["sha256"],

@@ -20,7 +20,7 @@ import numpy as np
 
 import bnnzoo as bz
 from benchmarks.pairs import RESULTS, processor_seconds, write
-from benchmarks.uci import SETS, UNITS, fifth, scores_of
+from benchmarks.uci import SETS, UNITS, fifth, in_original_units, scores_of
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.trees.power import PairedComparison
 
@@ -84,8 +84,7 @@ def one_fit(data: Path, name: str, split: int, variant: str, part: str, sampler:
         "variant": variant,
         "part": part,
         "sampler": sampler,
-        "rmse": found["rmse"] * rows.y_scale,
-        "log_density": found["log_density"] - float(np.log(rows.y_scale)),
+        **in_original_units(found, rows),
         "rhat": [float(each) for each in bz.diagnostics.function_space(tree)["rhat"].quantile([0.5, 1.0])],
         "seconds": seconds,
     }

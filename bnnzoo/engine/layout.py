@@ -29,7 +29,7 @@ def turn_products(graph: GraphModule) -> None:
     """
     for node in list(graph.graph.nodes):
         if node.target in (aten.mm.default, aten.bmm.default):
-            if _is_faster_turned(node):
+            if _is_faster_transposed(node):
                 with graph.graph.inserting_before(node):
                     left, right = (_transposed(graph, operand) for operand in reversed(node.args))
                     _replace(graph, node, (left, right))
@@ -54,7 +54,7 @@ def turn_products(graph: GraphModule) -> None:
             node.target = aten.reshape.default  # a transposed product may have no view of the shape asked for
 
 
-def _is_faster_turned(product: Node) -> bool:
+def _is_faster_transposed(product: Node) -> bool:
     left, right = cast(tuple[Node, Node], product.args)
     *batch, rows, columns = product.meta["val"].shape
     if columns == 1:  # one matrix times one vector alone is fast however it lies
