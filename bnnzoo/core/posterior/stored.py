@@ -120,7 +120,8 @@ def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Mapping[str, type[S
         kind = kinds.get(content)
         if kind is None:
             raise ValueError(
-                f"The file holds a {content}, which this version of bnnzoo does not know. Load it with the one that wrote it."
+                f"The file holds a {content}, which this version of bnnzoo does not know. Load it with the one that wrote it; "
+                f"for a class of your own, import its module first."
             )
         return kind.from_state(decode(tree["state"], tensors, kinds, owner), owner)
     if form == "dict":

@@ -1,5 +1,6 @@
 """Arguments by name reach the model in its own order."""
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -8,7 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bnnzoo as bz
-from bnnzoo.core.data.arguments import argument_names, positional
+from bnnzoo.core.data.arguments import argument_names, changed_settings, positional
 
 
 def model(x, mask=None, y=None) -> None: ...
@@ -84,3 +85,13 @@ def test_a_setting_is_the_fits_once_the_models_argument_of_that_name_is_given() 
     first, other = (bz.fit(_seeded, method, *data, seed=seed, progress=False) for seed in (0, 7))
     assert first.density.data[1] == other.density.data[1] == 5
     assert not torch.equal(first.draws(), other.draws())
+
+
+def test_a_setting_of_equal_value_has_not_changed_and_one_of_another_kind_has() -> None:
+    def study(model, *data, levels=(0.5, 0.9), progress=True, path=None) -> None: ...
+
+    equal = tuple(np.array([0.5, 0.9]).tolist())
+    unchanged = {"model": model, "data": (), "levels": equal, "progress": True, "path": None}
+    assert changed_settings(study, unchanged) == {"levels": False, "progress": False, "path": False}
+    for name, value in (("levels", (0.5,)), ("progress", 1), ("path", "a")):
+        assert changed_settings(study, unchanged | {name: value})[name]

@@ -433,7 +433,9 @@ def test_a_kind_that_is_not_known_is_named(path):
     header["posterior"]["kind"] = "Wavelets"
     write_archive(path, tensors, header)
     with pytest.raises(
-        ValueError, match=r"holds a Wavelets, which this version of bnnzoo does not know\. Load it with the one"
+        ValueError,
+        match=r"holds a Wavelets, which this version of bnnzoo does not know\. Load it with the one that wrote it; for a class "
+        r"of your own, import its module first\.",
     ):
         bz.load(path, TARGET.model, *TARGET.data)
 
