@@ -65,7 +65,7 @@ class Budget:
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
     def given_to(self, method: Any) -> Any:
-        """Return a method that runs as long as this says, and so do those that are its stages."""
+        """Return the method, and the stages of which it is made, with these settings."""
         own = {each.name for each in dataclasses.fields(method)}
         chosen: dict[str, Any] = {name: value for name, value in self.settings().items() if name in own}
         stages = {name: getattr(method, name) for name in method.stages}
