@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.core.settings import with_inherited_parameters
+from bnnzoo.docstrings import with_inherited_parameters
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.value_and_grad import Evaluated
 

@@ -4,9 +4,7 @@ A frozen dataclass declares ``num_draws: Count = 1000`` or ``jitter: Annotated[f
 :func:`check_settings` reads the annotations of every field and of the methods held in fields.
 """
 
-import inspect
 import math
-import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -24,16 +22,10 @@ __all__ = [
     "Seed",
     "check_argument",
     "check_settings",
-    "with_inherited_parameters",
 ]
 
 IF_GIVEN = {"recorded": "if given"}
 """Metadata of a field that a record of settings leaves out where it is None: records from before it existed stay those of it."""
-
-
-SECTION = re.compile(r"^(?=[A-Z][\w ]*\n---)", re.MULTILINE)
-ENTRY = re.compile(r"^\S.*(?:\n(?: .*|(?=\n)))*", re.MULTILINE)
-"""Sections of a docstring, and parameters within one."""
 
 
 @dataclass(frozen=True)
@@ -189,24 +181,3 @@ def _wanted(hint: Any, *, names_type: bool = False) -> str:
 def _listed(words: list[str]) -> str:
     unique = list(dict.fromkeys(words))
     return " or ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)
-
-
-def with_inherited_parameters(kind: type) -> str | None:
-    """Return the docstring of a class with the parameters that its bases document and it does not, all as in its signature."""
-    if kind.__dict__.get("__doc__") is None:
-        return None
-    (head, *sections), own = _sections(kind)
-    inherited = {name: entry for base in kind.__bases__ for name, entry in _sections(base)[1].items()}
-    said = [*dict.fromkeys([*(inherited | own).values()])]
-    if said:
-        sections.insert(0, "\n".join(["Parameters", "----------", *said, "", ""]))
-    return "".join([head.rstrip() + "\n\n", *sections]).rstrip() + "\n" if sections else head
-
-
-def _sections(kind: type) -> tuple[list[str], dict[str, str]]:
-    """Return the sections of a docstring without that of parameters, and what it says of each of them."""
-    parts = SECTION.split(inspect.cleandoc(kind.__dict__.get("__doc__") or ""))
-    said = "".join(part for part in parts if part.startswith("Parameters\n")).partition("---\n")[2]
-    entries = [entry.rstrip() for entry in ENTRY.findall(said)]
-    names = {name: entry for entry in entries for name in entry.splitlines()[0].partition(" : ")[0].split(", ")}
-    return [part for part in parts if not part.startswith("Parameters\n")], names

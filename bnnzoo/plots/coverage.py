@@ -8,11 +8,23 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.calibration import coverage_curve
-from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_band, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import (
+    PLOT,
+    Visuals,
+    add_legend,
+    curves,
+    draw_band,
+    draw_labels,
+    draw_line,
+    new_collection,
+    of_each,
+)
 
 __all__ = ["plot_coverage"]
 
 
+@with_shared_entries(PLOT)
 def plot_coverage(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     *,
@@ -36,17 +48,8 @@ def plot_coverage(
         Observations (default: those of each tree).
     band : float
         Probability of the band.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``band``, ``ref_line``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Examples
     --------

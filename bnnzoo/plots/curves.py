@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from bnnzoo.trees import refuse_other_kind
 
 __all__ = [
+    "PLOT",
     "Visuals",
     "add_legend",
     "bands",
@@ -29,6 +30,23 @@ __all__ = [
     "of_each",
     "with_size",
 ]
+
+PLOT = """What every plot takes and returns.
+
+Parameters
+----------
+plot_collection : PlotCollection, optional
+backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+    Default: ArviZ's.
+observed : pair of array_like, optional
+    x and y of data to plot.
+**pc_kwargs
+    Passed to ``arviz_plots.PlotCollection.wrap``.
+
+Returns
+-------
+PlotCollection
+"""
 
 type Visuals = Mapping[str, Mapping[str, Any] | bool] | None
 PANEL_WIDTH, PANEL_HEIGHT = 3.2, 2.8  # inches

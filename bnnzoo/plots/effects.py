@@ -8,7 +8,9 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import ArrayLike, NDArray
 
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.plots.curves import (
+    PLOT,
     Visuals,
     bands,
     curves,
@@ -38,6 +40,7 @@ class HasTree(Protocol):
         ...
 
 
+@with_shared_entries(PLOT)
 def plot_predictions(
     effects: HasTree | xr.DataTree,
     x: str,
@@ -63,20 +66,9 @@ def plot_predictions(
         Variable with colours, such as ``"group"``.
     prob : float
         Of the intervals.
-    observed : pair of array_like, optional
-        x and y of data to plot.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``band``, ``points``, ``interval``, ``observed``, ``ref_line``,
         ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------
@@ -95,6 +87,7 @@ def plot_predictions(
     )
 
 
+@with_shared_entries(PLOT)
 def plot_comparisons(
     effects: HasTree | xr.DataTree,
     x: str | None = None,
@@ -114,12 +107,8 @@ def plot_comparisons(
         Of `bnnzoo.effects.comparisons` or `bnnzoo.effects.hypotheses`, or its tree.
     x, hue : str, optional
         Variables along the axis and with colours. Without `x` each comparison has a line of its own.
-    prob, plot_collection, backend, visuals, **pc_kwargs
+    prob, visuals
         As for `plot_predictions`.
-
-    Returns
-    -------
-    PlotCollection
 
     Examples
     --------
@@ -134,6 +123,7 @@ def plot_comparisons(
     return _along(effects, x, hue, "comparison", prob, 0.0, None, plot_collection, backend, visuals, pc_kwargs)
 
 
+@with_shared_entries(PLOT)
 def plot_slopes(
     effects: HasTree | xr.DataTree,
     x: str | None = None,
@@ -153,12 +143,8 @@ def plot_slopes(
         Of `bnnzoo.effects.slopes`, or its tree.
     x, hue : str, optional
         Variables along the axis and with colours. Without `x` each slope has a line of its own.
-    prob, plot_collection, backend, visuals, **pc_kwargs
+    prob, visuals
         As for `plot_predictions`.
-
-    Returns
-    -------
-    PlotCollection
 
     Examples
     --------

@@ -7,7 +7,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike
 
-from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_points, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, curves, draw_labels, draw_points, new_collection
 from bnnzoo.trees import aligned
 
 __all__ = ["plot_embedding"]
@@ -16,6 +17,7 @@ MAX_GROUPS = 10
 BINS = ("lowest quarter", "second quarter", "third quarter", "highest quarter")
 
 
+@with_shared_entries(PLOT)
 def plot_embedding(
     embedding: ArrayLike,
     by: xr.DataArray,
@@ -34,17 +36,8 @@ def plot_embedding(
     by : DataArray [obs_id]
         Such as labels, ``misclassified(tree)`` or ``mutual_information(tree)``. Real numbers of more than ten values are
         grouped by their quartiles.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``points``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

@@ -7,7 +7,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
-from bnnzoo.plots.curves import Visuals, draw_labels, draw_line, draw_points, draw_titles, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, draw_labels, draw_line, draw_points, draw_titles, new_collection
 from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["plot_comparison_forest"]
@@ -15,6 +16,7 @@ __all__ = ["plot_comparison_forest"]
 type Array = NDArray[np.floating]
 
 
+@with_shared_entries(PLOT)
 def plot_comparison_forest(
     comparison: xr.Dataset,
     *,
@@ -35,18 +37,9 @@ def plot_comparison_forest(
         From :func:`bnnzoo.diagnostics.compare_posteriors`.
     level : float
         Fraction of the rows in the intervals.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``interval``, ``points``, ``floor``, ``floor_points``, ``limit``,
         ``title``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

@@ -8,7 +8,9 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike
 
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.plots.curves import (
+    PLOT,
     Visuals,
     bands,
     curves,
@@ -26,6 +28,7 @@ from bnnzoo.uncertainty import epistemic_variance, total_variance
 __all__ = ["plot_function"]
 
 
+@with_shared_entries(PLOT)
 def plot_function(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     x: ArrayLike,
@@ -46,22 +49,11 @@ def plot_function(
         trees have one panel each.
     x : array_like [obs_id]
         The input of each observation, in any order.
-    observed : pair of array_like, optional
-        x and y of data to plot.
     num_sds : float
         Half-width of the bands in standard deviations: epistemic for the inner band, total for the outer band.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``mean``, ``epistemic_band``, ``total_band``, ``observed``, ``title``,
         ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

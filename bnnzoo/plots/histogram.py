@@ -9,7 +9,8 @@ from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
 from bnnzoo.calibration import misclassified
-from bnnzoo.plots.curves import Visuals, add_legend, draw_labels, draw_line, draw_titles, new_collection, of_each
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, add_legend, draw_labels, draw_line, draw_titles, new_collection, of_each
 from bnnzoo.uncertainty import predictive_entropy
 
 __all__ = ["plot_uncertainty_histogram"]
@@ -17,6 +18,7 @@ __all__ = ["plot_uncertainty_histogram"]
 type Array = NDArray[np.floating]
 
 
+@with_shared_entries(PLOT)
 def plot_uncertainty_histogram(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     outside: xr.DataTree | Mapping[str, xr.DataTree] | None = None,
@@ -42,17 +44,8 @@ def plot_uncertainty_histogram(
     uncertainty : callable
         From a tree to one value for each row.
     num_bins : int
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``title``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

@@ -11,7 +11,8 @@ from arviz_plots.visuals import labelled_title
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.calibration import misclassified
-from bnnzoo.plots.curves import Visuals, draw_once, figure_settings
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, draw_once, figure_settings
 from bnnzoo.plots.rasters import draw_image
 from bnnzoo.trees import average_probs, observations
 from bnnzoo.uncertainty import predictive_entropy
@@ -23,6 +24,7 @@ type Array = NDArray[np.floating]
 COLOURS = (1, 3)  # numbers of channels
 
 
+@with_shared_entries(PLOT)
 def plot_images(
     data: xr.DataTree,
     images: ArrayLike,
@@ -49,17 +51,8 @@ def plot_images(
         From a tree to one value for each row.
     num_images : int
         How many to plot, if ``rows`` is not given.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``image``, ``title``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

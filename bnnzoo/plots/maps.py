@@ -10,7 +10,8 @@ from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from arviz_plots.visuals import labelled_title, labelled_x, labelled_y
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.plots.curves import Visuals, draw_once, figure_settings, of_each, with_size
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, draw_once, figure_settings, of_each, with_size
 from bnnzoo.plots.rasters import draw_scale
 from bnnzoo.trees import SAMPLE_DIMS, average_probs, first_moment, moment, refuse_other_kind
 from bnnzoo.uncertainty import decompose
@@ -63,6 +64,7 @@ def line_inputs(first: ArrayLike, second: ArrayLike, num_points: int = 50, exten
     return start + places[:, None] * (end - start), places
 
 
+@with_shared_entries(PLOT)
 def plot_uncertainty_map(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     x: ArrayLike,
@@ -89,18 +91,11 @@ def plot_uncertainty_map(
         Inputs of data to plot.
     cmap : str
         Name of a colour map that the backend knows.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``map``, ``scale`` (of the colours, beside each panel), ``observed``,
         ``title``, ``xlabel``, ``ylabel``.
     **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
+        Passed to ``arviz_plots.PlotCollection.grid``.
 
     Raises
     ------

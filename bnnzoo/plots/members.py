@@ -7,7 +7,9 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike, NDArray
 
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.plots.curves import (
+    PLOT,
     Visuals,
     bands,
     curves,
@@ -25,6 +27,7 @@ __all__ = ["plot_members"]
 type Array = NDArray[np.floating]
 
 
+@with_shared_entries(PLOT)
 def plot_members(
     data: xr.DataTree,
     x: ArrayLike,
@@ -48,23 +51,12 @@ def plot_members(
         a panel, otherwise every chain.
     x : array_like [obs_id]
         The input of each observation, in any order.
-    observed : pair of array_like, optional
-        x and y of data to plot.
     num_sds : float
         Half-width of the bands in standard deviations.
     max_members : int
         The first so many have a panel.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``mean``, ``band``, ``observed``, ``title``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

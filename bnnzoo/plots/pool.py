@@ -9,12 +9,14 @@ from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.acquisition import select
-from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, draw_points, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, add_legend, curves, draw_labels, draw_line, draw_points, new_collection
 from bnnzoo.trees import refuse_other_kinds
 
 __all__ = ["plot_acquisition"]
 
 
+@with_shared_entries(PLOT)
 def plot_acquisition(
     scores: xr.DataArray | Mapping[str, xr.DataArray],
     x: ArrayLike | None = None,
@@ -35,17 +37,8 @@ def plot_acquisition(
         An input of each row. Default: rows in decreasing order of the first score.
     batch_size : int
         How many rows with the highest scores are marked.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``points`` (the selected rows), ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

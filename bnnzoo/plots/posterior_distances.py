@@ -6,12 +6,14 @@ import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
-from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, add_legend, curves, draw_labels, draw_line, new_collection
 from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["plot_posterior_comparison"]
 
 
+@with_shared_entries(PLOT)
 def plot_posterior_comparison(
     comparison: xr.Dataset,
     *,
@@ -32,17 +34,8 @@ def plot_posterior_comparison(
         From :func:`bnnzoo.diagnostics.compare_posteriors`.
     distance : str
         A variable of the comparison that has a floor.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``floor``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

@@ -9,7 +9,18 @@ from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from bnnzoo.plots.curves import Visuals, bands, curves, draw_band, draw_labels, draw_line, draw_titles, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import (
+    PLOT,
+    Visuals,
+    bands,
+    curves,
+    draw_band,
+    draw_labels,
+    draw_line,
+    draw_titles,
+    new_collection,
+)
 from bnnzoo.trees import refuse_no_probability
 from bnnzoo.trees.ranks import pits_of_tree
 
@@ -19,6 +30,7 @@ NUM_SIMULATED = 4000
 """Histograms of uniform ranks from which the band is found: its probability is then known to a third of a percent."""
 
 
+@with_shared_entries(PLOT)
 def plot_ranks(
     data: xr.DataTree,
     *,
@@ -45,17 +57,8 @@ def plot_ranks(
         Default: a tenth of the number of simulations, from 4 to 20.
     prob : float
         Probability of the band.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``band``, ``ref_line``, ``title``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

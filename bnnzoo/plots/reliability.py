@@ -8,7 +8,9 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.calibration import reliability_curve
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.plots.curves import (
+    PLOT,
     Visuals,
     add_legend,
     curves,
@@ -22,6 +24,7 @@ from bnnzoo.plots.curves import (
 __all__ = ["plot_reliability"]
 
 
+@with_shared_entries(PLOT)
 def plot_reliability(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     *,
@@ -44,17 +47,8 @@ def plot_reliability(
     num_bins : int
     equal_mass : bool
         Use bins with about equally many observations, instead of bins of equal width.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``points``, ``ref_line``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Examples
     --------

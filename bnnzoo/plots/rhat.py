@@ -7,13 +7,15 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.diagnostics import function_space, weight_rhat
-from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, add_legend, curves, draw_labels, draw_line, new_collection
 
 __all__ = ["plot_rhat"]
 
 THRESHOLD = 1.01
 
 
+@with_shared_entries(PLOT)
 def plot_rhat(
     data: xr.DataTree,
     *,
@@ -31,17 +33,8 @@ def plot_rhat(
     ----------
     data : DataTree
         Of Markov chains, with ``conditional``, the group ``weights``, and the attribute ``layers``.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``ref_line`` (at 1.01), ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

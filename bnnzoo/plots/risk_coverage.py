@@ -7,12 +7,14 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.calibration import misclassified, risk_coverage_curve
-from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
 from bnnzoo.uncertainty import predictive_entropy
 
 __all__ = ["plot_risk_coverage"]
 
 
+@with_shared_entries(PLOT)
 def plot_risk_coverage(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     *,
@@ -31,17 +33,8 @@ def plot_risk_coverage(
         Predictions with observations. Several trees are drawn in one panel.
     uncertainty, loss : callable
         Functions from a tree to one value per observation: observations are rejected by uncertainty, and the loss is averaged.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``oracle`` (rejection by the loss itself), ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Examples
     --------

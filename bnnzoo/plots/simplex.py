@@ -8,7 +8,9 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.plots.curves import (
+    PLOT,
     Visuals,
     curves,
     draw_labels,
@@ -28,6 +30,7 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 CONTOURS = np.log(3) * np.array([0.3, 0.5, 0.7, 0.85, 0.95])
 
 
+@with_shared_entries(PLOT)
 def plot_simplex(
     data: xr.DataTree,
     rows: Sequence[int] = (0,),
@@ -47,18 +50,9 @@ def plot_simplex(
         With ``conditional/probs`` of three classes.
     rows : sequence of int
         Positions of the observations, each of which has a panel.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``points``, ``mean``, ``edge``, ``contour``, ``title``,
         ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

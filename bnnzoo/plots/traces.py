@@ -8,7 +8,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
-from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
 from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["plot_optimisation"]
@@ -16,6 +17,7 @@ __all__ = ["plot_optimisation"]
 NAMES = ("elbo", "loss")
 
 
+@with_shared_entries(PLOT)
 def plot_optimisation(
     data: xr.DataTree | Mapping[str, xr.DataTree],
     *,
@@ -33,17 +35,8 @@ def plot_optimisation(
         With the group ``fit_stats``. Several trees are drawn in one panel.
     statistic : str, optional
         A variable of ``fit_stats``. Default: ``elbo`` if all trees have it, otherwise ``loss``.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

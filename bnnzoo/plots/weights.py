@@ -8,7 +8,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
-from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, draw_points, new_collection
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.plots.curves import PLOT, Visuals, curves, draw_labels, draw_line, draw_points, new_collection
 from bnnzoo.trees import SAMPLE_DIMS, refuse_other_kind
 
 __all__ = ["plot_weights"]
@@ -16,6 +17,7 @@ __all__ = ["plot_weights"]
 type Array = NDArray[np.floating]
 
 
+@with_shared_entries(PLOT)
 def plot_weights(
     data: Mapping[str, xr.DataTree | xr.Dataset],
     *,
@@ -35,17 +37,8 @@ def plot_weights(
     data : mapping of str to DataTree or Dataset
         Two trees with the group ``weights``, or two such groups.
     statistic : {"mean", "sd"}
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``points``, ``ref_line``, ``xlabel``, ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

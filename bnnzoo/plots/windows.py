@@ -9,7 +9,9 @@ from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import labelled_title
 
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.plots.curves import (
+    PLOT,
     Visuals,
     add_legend,
     draw_band,
@@ -39,6 +41,7 @@ def shown_statistics(windows: xr.Dataset) -> list[str]:
     return [name for name in STATISTICS if name in windows]
 
 
+@with_shared_entries(PLOT)
 def plot_windows(
     windows: xr.Dataset | Mapping[str, xr.Dataset],
     *,
@@ -58,18 +61,9 @@ def plot_windows(
         Of :func:`bnnzoo.monitor`. Several, such as those of two models, have a colour each.
     statistics : sequence of str, optional
         Default: all that there are, of ``unusual``, ``drift_p_value``, ``score_median``, ``nll``, ``accuracy`` and ``coverage``.
-    plot_collection : PlotCollection, optional
-    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
         Settings of a part, or False to leave it out: ``line``, ``points``, ``band``, ``ref_line``, ``title``, ``xlabel``,
         ``ylabel``.
-    **pc_kwargs
-        Passed to ``arviz_plots.PlotCollection.wrap``.
-
-    Returns
-    -------
-    PlotCollection
 
     Raises
     ------

@@ -17,7 +17,6 @@ from bnnzoo.core.settings import (
     Range,
     check_argument,
     check_settings,
-    with_inherited_parameters,
 )
 
 type Colour = Literal["red", "blue"]
@@ -91,62 +90,3 @@ def test_methods_held_in_fields_are_checked_too() -> None:
     check_settings(Outer())
     with pytest.raises(ValueError, match=r"Inner\(rate=-1\.0\): write a positive number"):
         check_settings(Outer(inner=Inner(rate=-1.0)))
-
-
-class Base:
-    """Settings.
-
-    Parameters
-    ----------
-    a : int
-        One.
-    b : int
-        Two, which takes
-        two lines.
-
-        And a paragraph.
-    """
-
-
-class Derived(Base):
-    """A method.
-
-    Parameters
-    ----------
-    c, d : int
-        Three.
-    a : int
-        Another one.
-
-    References
-    ----------
-    A book.
-    """
-
-
-class Plain(Base):
-    """A method without settings of its own.
-
-    Examples
-    --------
-    >>> 1
-    1
-    """
-
-
-def test_parameters_that_bases_document_are_inherited_in_the_order_of_the_signature() -> None:
-    assert with_inherited_parameters(Derived) == (
-        "A method.\n\nParameters\n----------\na : int\n    Another one.\nb : int\n    Two, which takes\n    two lines.\n\n"
-        "    And a paragraph.\nc, d : int\n    Three.\n\nReferences\n----------\nA book.\n"
-    )
-    found = with_inherited_parameters(Plain)
-    assert found is not None
-    assert found.startswith(
-        "A method without settings of its own.\n\nParameters\n----------\na : int\n    One.\nb : int"
-    )
-    assert found.endswith("    And a paragraph.\n\nExamples\n--------\n>>> 1\n1\n")
-
-
-def test_a_class_that_inherits_nothing_keeps_its_docstring() -> None:
-    assert with_inherited_parameters(type("Short", (), {"__doc__": "Short."})) == "Short."
-    assert with_inherited_parameters(type("Silent", (Base,), {})) is None
