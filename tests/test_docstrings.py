@@ -12,7 +12,7 @@ from functools import cache, wraps
 from typing import Any
 
 from bnnzoo.docstrings import parameters, sections, with_inherited_parameters, with_shared_entries
-from tests.architecture import MODULES, PACKAGE, parsed
+from tests.architecture import MODULES, parsed
 
 
 class Base:
@@ -178,18 +178,17 @@ def test_the_signature_is_that_of_the_function_behind_decorators() -> None:
     assert list(parameters(sections(documented(wrapped)))) == ["seed"]
 
 
-def test_a_function_without_a_docstring_gets_none() -> None:
-    def statistic(seed: int) -> int:
-        return seed
-
-    assert with_shared_entries(SHARED)(statistic).__doc__ is None
-
-
-def test_functions_work_without_docstrings() -> None:
-    code = "from bnnzoo.trees import max_probability; assert False; print(max_probability.__doc__)"
-    found = subprocess.run(
-        [sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
-    )
+def test_nothing_is_added_where_python_leaves_docstrings_out() -> None:
+    code = f"""
+import runpy
+with_shared_entries = runpy.run_path({str(MODULES["bnnzoo.docstrings"])!r})["with_shared_entries"]
+@with_shared_entries("Parameters\\n----------\\nseed : int")
+def statistic(seed):
+    'Return a statistic.'
+print(statistic.__doc__)
+"""
+    # Pyro itself cannot be imported without docstrings
+    found = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "None\n"
 
 
@@ -234,8 +233,8 @@ def test_every_parameter_of_a_function_that_shares_entries_is_described() -> Non
         assert needed == parameters(sections(each.function.__doc__ or "")).keys(), each.name
 
 
-def test_no_function_repeats_a_shared_entry_and_each_is_shared_by_three() -> None:
-    uses: Counter[tuple[str, str]] = Counter()
+def test_no_function_repeats_a_shared_entry_and_three_take_some_of_each_docstring() -> None:
+    uses: Counter[str] = Counter()
     for each in functions_that_share():
         written = sections(each.written)
         for name, text in each.shared.items():
@@ -247,5 +246,5 @@ def test_no_function_repeats_a_shared_entry_and_each_is_shared_by_three() -> Non
             has = inspect.signature(each.function).parameters.keys() | {"Returns", "Raises"}
             taken = said.keys() & has - own.keys()
             assert taken, f"{each.name} takes nothing from {name}"
-            uses.update((name, said[entry]) for entry in taken)
-    assert uses and [entry for entry, count in uses.items() if count < 3] == []
+            uses[name] += 1
+    assert uses and [name for name, count in uses.items() if count < 3] == []

@@ -5,32 +5,37 @@ from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
 from bnnzoo.datasets.dataset import Dataset
+from bnnzoo.docstrings import with_shared_entries
 
 __all__ = ["binary", "cubic", "gap", "heteroscedastic", "moons", "spiral", "two_clusters"]
 
+TOY = """What every toy data set takes and returns.
 
+Parameters
+----------
+num_data : int
+    Number of observations N.
+seed : int
+    Seed.
+
+Returns
+-------
+Dataset
+
+Raises
+------
+ValueError
+    If there are too few observations.
+"""
+
+
+@with_shared_entries(TOY)
 def binary(num_data: int = 200, seed: int = 0) -> Dataset:
     """Two classes on a line with a clean part, a gap and an overlap: x [N, 1] in [-6, 6], y [N] label 0 or 1.
 
     Inputs are uniform on [-6, -2] and [2, 6], half on each side. On the left all labels are 0. On the right they are 1 up to 3.5,
     0 or 1 with equal probability from 3.5 to 4.5, and 0 beyond. Uncertainty is aleatoric in the overlap; it is epistemic from -2
     to 2, where there are no data and the classes on both sides differ.
-
-    Parameters
-    ----------
-    num_data : int
-        Number of observations N.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     Examples
     --------
@@ -47,27 +52,12 @@ def binary(num_data: int = 200, seed: int = 0) -> Dataset:
     return Dataset("binary", x[:, None], y, ("x",), ("first", "second"))
 
 
+@with_shared_entries(TOY)
 def cubic(num_data: int = 40, seed: int = 173) -> Dataset:
     r"""Cubic with noise: x [N, 1] uniform on [-4, 4], y [N] real.
 
     :math:`y = x^3 + \epsilon`, :math:`\epsilon \sim N(0, 3^2)`. By default these are the observations of a course's practical:
     all inputs are drawn first, then all noise, from the generator of numpy's ``RandomState``.
-
-    Parameters
-    ----------
-    num_data : int
-        Number of observations N.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     References
     ----------
@@ -85,6 +75,7 @@ def cubic(num_data: int = 40, seed: int = 173) -> Dataset:
     return Dataset("cubic", x[:, None], x**3 + generator.normal(0.0, 3.0, num_data), ("x",))
 
 
+@with_shared_entries(TOY)
 def spiral(num_data: int = 3000, seed: int = 0) -> Dataset:
     r"""Three arms of a spiral: x [N, 2] in the unit disc, y [N] label 0, 1 or 2.
 
@@ -96,17 +87,6 @@ def spiral(num_data: int = 3000, seed: int = 0) -> Dataset:
     ----------
     num_data : int
         Number of observations N, a third of them (rounded down) on each arm.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     Examples
     --------
@@ -125,6 +105,7 @@ def spiral(num_data: int = 3000, seed: int = 0) -> Dataset:
     return Dataset("spiral", x, np.repeat(np.arange(3), len(radius)), ("x1", "x2"), ("first", "second", "third"))
 
 
+@with_shared_entries(TOY)
 def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
     r"""Noisy sine with no data in the middle: x [N, 1] uniform on [-3, -1] and [1, 3], y [N] real.
 
@@ -137,17 +118,6 @@ def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
         Number of observations N, half of them on each side.
     noise : float
         Noise standard deviation :math:`\sigma`.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     Examples
     --------
@@ -162,27 +132,12 @@ def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
     return Dataset("gap", x[:, None], y, ("x",))
 
 
+@with_shared_entries(TOY)
 def heteroscedastic(num_data: int = 200, seed: int = 0) -> Dataset:
     r"""Heteroscedastic sine, with noise that increases from left to right: x [N, 1] uniform on [-3, 3], y [N] real.
 
     :math:`y = \sin(2 x) + \sigma(x) \epsilon` with :math:`\sigma(x) = 0.05 + 0.15 (x + 3) / 2` and standard normal
     :math:`\epsilon`.
-
-    Parameters
-    ----------
-    num_data : int
-        Number of observations N.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     Examples
     --------
@@ -197,6 +152,7 @@ def heteroscedastic(num_data: int = 200, seed: int = 0) -> Dataset:
     return Dataset("heteroscedastic", x[:, None], np.sin(2 * x) + scale * generator.standard_normal(num_data), ("x",))
 
 
+@with_shared_entries(TOY)
 def two_clusters(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
     r"""Regression in the plane with inputs in two clusters: x [N, 2] around (-1, -1) and (1, 1), y [N] real.
 
@@ -209,17 +165,6 @@ def two_clusters(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Data
         Number of observations N, half of them in each cluster.
     noise : float
         Noise standard deviation :math:`\sigma`.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     References
     ----------
@@ -239,6 +184,7 @@ def two_clusters(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Data
     return Dataset("two_clusters", x, y, ("x1", "x2"))
 
 
+@with_shared_entries(TOY)
 def moons(num_data: int = 200, noise: float = 0.2, seed: int = 0) -> Dataset:
     """Two interleaved half circles: x [N, 2], y [N] label 0 or 1.
 
@@ -248,17 +194,6 @@ def moons(num_data: int = 200, noise: float = 0.2, seed: int = 0) -> Dataset:
         Number of observations N, half of them in each class.
     noise : float
         Standard deviation of the noise added to x.
-    seed : int
-        Seed.
-
-    Returns
-    -------
-    Dataset
-
-    Raises
-    ------
-    ValueError
-        If there are too few observations.
 
     Examples
     --------
