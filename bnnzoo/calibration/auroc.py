@@ -7,7 +7,9 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.trees import (
+    LABELLED_PROBS,
     Labelled,
     aligned,
     average_probs,
@@ -23,15 +25,9 @@ type Array = NDArray[np.floating]
 type Statistic = Callable[[NDArray[np.bool_], Array], float]
 
 
+@with_shared_entries(LABELLED_PROBS)
 def misclassified(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     """Whether the most probable class of each observation, averaged over draws, is wrong, ``[obs_id]``.
-
-    Parameters
-    ----------
-    data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]``.
-    y : DataArray [obs_id], optional
-        Observed labels (default: those of the tree).
 
     Returns
     -------

@@ -10,7 +10,9 @@ from scipy.stats import binomtest
 
 from bnnzoo.calibration.auroc import misclassified
 from bnnzoo.calibration.scores import nll_of_probs
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.trees import (
+    LABELLED_PROBS,
     Labelled,
     average_probs,
     class_indices,
@@ -27,15 +29,12 @@ type Positions = NDArray[np.integer]
 type Order = Literal["nll", "predictive_entropy", "expected_entropy", "mutual_information"]
 
 
+@with_shared_entries(LABELLED_PROBS)
 def accuracy(data: Labelled, y: xr.DataArray | None = None, *, level: float = 0.95) -> xr.Dataset:
     """Fraction of observations whose most probable class, averaged over draws, is right, with its Wilson interval.
 
     Parameters
     ----------
-    data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]``.
-    y : DataArray [obs_id], optional
-        Observed labels (default: those of the tree).
     level : float
         Probability of the interval.
 
@@ -66,6 +65,7 @@ def accuracy(data: Labelled, y: xr.DataArray | None = None, *, level: float = 0.
     return xr.Dataset({"value": float(right.mean()), "low": float(interval.low), "high": float(interval.high)})
 
 
+@with_shared_entries(LABELLED_PROBS)
 def confusion_matrix(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     """Number of observations of each class by the class predicted for them, ``[observed, predicted]``.
 
@@ -73,19 +73,12 @@ def confusion_matrix(data: Labelled, y: xr.DataArray | None = None) -> xr.DataAr
     ----------
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws.
-    y : DataArray [obs_id], optional
-        Observed labels (default: those of the tree).
 
     Returns
     -------
     DataArray [observed, predicted]
         Scikit-learn's, with the labels of ``class_id`` along both dims. Divided by ``.sum("predicted")`` its diagonal is the
         recall, divided by ``.sum("observed")`` the precision.
-
-    Raises
-    ------
-    ValueError
-        If data are missing, or a label is not one of the classes.
 
     Examples
     --------
@@ -101,6 +94,7 @@ def confusion_matrix(data: Labelled, y: xr.DataArray | None = None) -> xr.DataAr
     return xr.DataArray(counts, coords, ("observed", "predicted"), "confusion_matrix", {"units": "observations"})
 
 
+@with_shared_entries(LABELLED_PROBS)
 def class_scores(data: Labelled, y: xr.DataArray | None = None) -> xr.Dataset:
     """Precision, recall, F1 and number of observations of each class, ``[class_id]``.
 
@@ -108,8 +102,6 @@ def class_scores(data: Labelled, y: xr.DataArray | None = None) -> xr.Dataset:
     ----------
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``; the class with the highest average over draws is the predicted one.
-    y : DataArray [obs_id], optional
-        Observed labels (default: those of the tree).
 
     Returns
     -------
@@ -117,11 +109,6 @@ def class_scores(data: Labelled, y: xr.DataArray | None = None) -> xr.Dataset:
         ``precision``, ``recall``, ``f1`` (between 0 and 1), ``support`` (observations of the class) and ``predicted``
         (predictions of the class), all ``[class_id]``. Precision is NaN for a class that is never predicted, recall for a
         class that is never observed, and F1 for a class that is neither. Macro averages are ``scores.mean()``.
-
-    Raises
-    ------
-    ValueError
-        If data are missing, or a label is not one of the classes.
 
     Examples
     --------
@@ -141,6 +128,7 @@ def class_scores(data: Labelled, y: xr.DataArray | None = None) -> xr.Dataset:
     return xr.Dataset(found, {"class_id": probs["class_id"].to_numpy()})
 
 
+@with_shared_entries(LABELLED_PROBS)
 def rank_errors(data: Labelled, y: xr.DataArray | None = None, *, by: Order = "nll") -> xr.Dataset:
     """Observations ``[obs_id]`` in the order in which a person should look at them, with what is known of each.
 
@@ -151,10 +139,6 @@ def rank_errors(data: Labelled, y: xr.DataArray | None = None, *, by: Order = "n
 
     Parameters
     ----------
-    data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]``.
-    y : DataArray [obs_id], optional
-        Observed labels (default: those of the tree).
     by : {"nll", "predictive_entropy", "expected_entropy", "mutual_information"}
         The largest value comes first; ties keep their order.
 

@@ -5,13 +5,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from bnnzoo.trees import Labelled, average_probs, class_indices, observations, refuse_no_count
+from bnnzoo.docstrings import with_shared_entries
+from bnnzoo.trees import LABELLED_PROBS, Labelled, average_probs, class_indices, observations, refuse_no_count
 
 __all__ = ["classwise_ece", "ece", "reliability_curve"]
 
 type Array = NDArray[np.floating]
 
 
+@with_shared_entries(LABELLED_PROBS)
 def reliability_curve(
     data: Labelled,
     y: xr.DataArray | None = None,
@@ -24,10 +26,6 @@ def reliability_curve(
 
     Parameters
     ----------
-    data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]``.
-    y : DataArray [obs_id], optional
-        Observed labels (default: those of the tree).
     class_index : int, optional
         Position of the class whose probability is assessed (default: the most probable class of each observation).
     num_bins : int

@@ -18,6 +18,7 @@ from bnnzoo.trees.kinds import (
     refuse_parts_of_trees,
 )
 from bnnzoo.trees.lookup import (
+    LABELLED_PROBS,
     SAMPLE_DIMS,
     Labelled,
     class_indices,
@@ -32,6 +33,7 @@ from bnnzoo.trees.lookup import (
 from bnnzoo.trees.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
 
 __all__ = [
+    "LABELLED_PROBS",
     "SAMPLE_DIMS",
     "SMALLEST_PROB",
     "Labelled",

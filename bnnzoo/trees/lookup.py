@@ -10,6 +10,7 @@ from bnnzoo.trees.alignment import Observed, aligned, as_array
 from bnnzoo.trees.kinds import refuse_no_tree
 
 __all__ = [
+    "LABELLED_PROBS",
     "SAMPLE_DIMS",
     "Labelled",
     "class_indices",
@@ -21,6 +22,21 @@ __all__ = [
     "refuse_bad_probs",
     "refuse_single_draw",
 ]
+
+LABELLED_PROBS = """What measures of class probabilities and labels take and refuse.
+
+Parameters
+----------
+data : DataTree, Dataset or DataArray
+    With ``probs[chain, draw, obs_id, class_id]``.
+y : DataArray [obs_id], optional
+    Observed labels (default: those of the tree).
+
+Raises
+------
+ValueError
+    If data are missing, or a label is not one of the classes.
+"""
 
 type Labelled = xr.DataTree | xr.Dataset | xr.DataArray
 type Array = NDArray[np.floating]
