@@ -8,6 +8,7 @@ import xarray as xr
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.types import Whole
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import Prediction, measured
 from bnnzoo.predictive.kept_groups import kept_of
@@ -16,6 +17,7 @@ from bnnzoo.predictive.latent import draw
 from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities
 from bnnzoo.predictive.prediction_arguments import (
+    PREDICTION,
     in_order,
     refuse_factors_alone,
     refuse_no_posterior,
@@ -28,6 +30,7 @@ __all__ = ["measure_predictions"]
 
 
 @one_at_a_time
+@with_shared_entries(PREDICTION)
 def measure_predictions(
     posterior: Posterior,
     measure: Callable[[xr.DataTree], xr.Dataset | xr.DataArray],
@@ -44,15 +47,11 @@ def measure_predictions(
 
     Parameters
     ----------
-    posterior : Posterior
-        From :func:`bnnzoo.fit`.
     measure : callable
         From a tree to values with the dim ``obs_id``, such as :func:`bnnzoo.uncertainty.decompose` and
         :func:`bnnzoo.calibration.nll`.
-    *data, num_draws, seed, linearized, keep
+    *data, keep
         As for :func:`predict`.
-    **named
-        Arguments of the model by name.
 
     Returns
     -------

@@ -17,6 +17,7 @@ from bnnzoo.core.reading.changes import warn_of_changed_model
 from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.types import Data, Whole
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import Prediction
 from bnnzoo.predictive.kept_groups import LATENT_GROUPS, ROW_GROUPS, KeptGroups, kept_of, refuse_unknown
@@ -27,6 +28,7 @@ from bnnzoo.predictive.linearized import row_densities, rows_density
 from bnnzoo.predictive.new_row_groups import groups_at_draws, groups_of_new_rows
 from bnnzoo.predictive.new_rows import check_new_rows
 from bnnzoo.predictive.prediction_arguments import (
+    PREDICTION,
     in_order,
     most_rows,
     plates_of_rows,
@@ -50,6 +52,7 @@ MANY_NUMBERS = 2**24
 
 
 @one_at_a_time
+@with_shared_entries(PREDICTION)
 def posterior_predictive(
     posterior: Posterior,
     *data: Any,
@@ -67,32 +70,11 @@ def posterior_predictive(
 
     Parameters
     ----------
-    posterior : Posterior
-        From :func:`bnnzoo.fit`.
     *data
         The arguments the model was fitted to, observations included: arrays, frames or tensors.
-    num_draws : int, optional
-        Draws a chain: all there are, or 1000 of an approximation that can be drawn from at will.
-    seed : int, optional
-        Of the draws. Default: that of the fit. The global random stream is neither used nor changed.
-    weights : bool or "auto"
-        Whether to keep the network weights, as group ``weights``; "auto" keeps up to ten million numbers.
-    chunk_size : int, optional
-        Draws x rows that are evaluated together. Bounds the memory in use and does not change the draws. Default: chosen
-        from the size of the model's tensors.
-    linearized : bool or "auto"
-        Whether to predict with the model's outputs linearised at the posterior's mean; "auto" does for a Laplace
-        approximation with Gauss-Newton curvature, see :func:`bnnzoo.predictive.row_density`.
-    dims : mapping of str to list of str, optional
-        Names of the dimensions of latent sites, deterministic sites and inputs, without chain and draw. Default: the names
-        of their plates, ``obs_id`` for that of the rows, and ``<site>_dim_<i>``.
-    coords : mapping of str to array_like, optional
-        Labels along dimensions. Default: the index and the column names of data frames, and numbers.
     num_prior_draws : int, optional
         Draws from the prior to put beside those from the posterior, as groups ``prior`` and ``prior_predictive``.
         Default: none.
-    **named
-        Arguments of the model by name.
 
     Returns
     -------
@@ -157,6 +139,7 @@ def posterior_predictive(
 
 
 @plain_torch()
+@with_shared_entries(PREDICTION)
 def predict(
     posterior: Posterior,
     *data: Any,
@@ -175,15 +158,11 @@ def predict(
 
     Parameters
     ----------
-    posterior : Posterior
-        From :func:`bnnzoo.fit`.
     *data
         The arguments of the model for new rows. Leave the observations out: a model without a default for them gets None or, if
         it cannot take None, observations of the fit that it does not observe. So may numbers of rows be left out. With
         observations the tree also has their log density. Memory-mapped and zarr arrays and torch datasets are read some rows at
         a time.
-    num_draws, seed, weights, chunk_size, linearized, dims, coords
-        As for :func:`posterior_predictive`.
     store : str or Path, optional
         Folder, such as ``"run.zarr"``, into which the tree is written some rows at a time. The tree that is returned is opened
         from there without being loaded. The numbers are those without a store; of the deterministic sites, only those with one
@@ -315,6 +294,7 @@ def _begun(
 
 
 @one_at_a_time
+@with_shared_entries(PREDICTION)
 def to_datatree(
     posterior: Posterior,
     *,
@@ -325,13 +305,6 @@ def to_datatree(
     coords: Coords | None = None,
 ) -> xr.DataTree:
     """Return a posterior without predictions.
-
-    Parameters
-    ----------
-    posterior : Posterior
-        From :func:`bnnzoo.fit`.
-    num_draws, seed, weights, dims, coords
-        As for :func:`posterior_predictive`.
 
     Returns
     -------

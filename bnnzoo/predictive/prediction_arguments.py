@@ -18,6 +18,7 @@ from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Data
 
 __all__ = [
+    "PREDICTION",
     "in_order",
     "most_rows",
     "plates_of_rows",
@@ -28,6 +29,34 @@ __all__ = [
     "refuse_settings",
     "refuse_words",
 ]
+
+
+PREDICTION = """What functions that predict take.
+
+Parameters
+----------
+posterior : Posterior
+    From :func:`bnnzoo.fit`.
+num_draws : int, optional
+    Draws a chain: all there are, or 1000 of an approximation that can be drawn from at will.
+seed : int, optional
+    Of the draws. Default: that of the fit. The global random stream is neither used nor changed.
+weights : bool or "auto"
+    Whether to keep the network weights, as group ``weights``; "auto" keeps up to ten million numbers.
+chunk_size : int, optional
+    Draws x rows that are evaluated together. Bounds the memory in use and does not change the draws. Default: chosen
+    from the size of the model's tensors.
+linearized : bool or "auto"
+    Whether to predict with the model's outputs linearised at the posterior's mean; "auto" does for a Laplace
+    approximation with Gauss-Newton curvature, see :func:`bnnzoo.predictive.row_density`.
+dims : mapping of str to list of str, optional
+    Names of the dimensions of latent sites, deterministic sites and inputs, without chain and draw. Default: the names
+    of their plates, ``obs_id`` for that of the rows, and ``<site>_dim_<i>``.
+coords : mapping of str to array_like, optional
+    Labels along dimensions. Default: the index and the column names of data frames, and numbers.
+**named
+    Arguments of the model by name.
+"""
 
 
 def refuse_no_posterior(function: str, posterior: object, call: str = "posterior, x") -> None:

@@ -16,9 +16,11 @@ from bnnzoo.core.reading.conditioned import predictive_density
 from bnnzoo.core.reading.reading import read_model
 from bnnzoo.core.settings import Count, Seed, check_argument
 from bnnzoo.core.types import Model, Whole
+from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import PosteriorDraws, latent_groups
+from bnnzoo.predictive.prediction_arguments import PREDICTION
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 from bnnzoo.predictive.rows import Rows, row_groups
 
@@ -35,6 +37,7 @@ _PRIOR_NAMES = {
 
 
 @one_at_a_time
+@with_shared_entries(PREDICTION)
 def prior_predictive(
     model: Model,
     *data: Any,
@@ -57,14 +60,8 @@ def prior_predictive(
     num_draws : int
     seed : int
         The global random stream is neither used nor changed.
-    weights : bool or "auto"
-        As for :func:`bnnzoo.posterior_predictive`.
     dtype : torch.dtype, optional
         Of floating-point data. Default: torch's default dtype.
-    dims, coords
-        As for :func:`bnnzoo.posterior_predictive`.
-    **named
-        Arguments of the model by name.
 
     Returns
     -------
