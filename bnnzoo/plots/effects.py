@@ -107,7 +107,9 @@ def plot_comparisons(
         Of `bnnzoo.effects.comparisons` or `bnnzoo.effects.hypotheses`, or its tree.
     x, hue : str, optional
         Variables along the axis and with colours. Without `x` each comparison has a line of its own.
-    prob, visuals
+    prob : float
+        Of the intervals.
+    visuals
         As for `plot_predictions`.
 
     Examples
@@ -143,7 +145,9 @@ def plot_slopes(
         Of `bnnzoo.effects.slopes`, or its tree.
     x, hue : str, optional
         Variables along the axis and with colours. Without `x` each slope has a line of its own.
-    prob, visuals
+    prob : float
+        Of the intervals.
+    visuals
         As for `plot_predictions`.
 
     Examples
