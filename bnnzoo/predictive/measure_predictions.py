@@ -50,7 +50,9 @@ def measure_predictions(
     measure : callable
         From a tree to values with the dim ``obs_id``, such as :func:`bnnzoo.uncertainty.decompose` and
         :func:`bnnzoo.calibration.nll`.
-    *data, keep
+    *data
+        As for :func:`predict`.
+    keep : sequence of str, optional
         As for :func:`predict`.
 
     Returns
