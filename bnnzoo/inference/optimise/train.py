@@ -26,6 +26,7 @@ from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
+from bnnzoo.inference.optimise.training_program import moved, retreated
 
 __all__ = ["train"]
 
@@ -47,9 +48,7 @@ def train(
     observe: Observer | None = None,
     name: str = "loss",
 ) -> Trained:
-    r"""Maximise an objective from every row of ``start[C, Q]``; one step of all rows is one lowered graph.
-
-    .. math:: \phi_{t+1} = \phi_t + \Delta(\nabla f(\phi_t; \text{batch}_t, \epsilon_t), \eta_t)
+    """Maximise an objective from every row of ``start[C, Q]``; one step of all rows is one lowered graph.
 
     A member whose objective or gradient is not finite stays where it is for that step. If this does not pass, it goes back half
     the way to where it was before, again and again. Interrupted from the keyboard, the run returns what it has.
@@ -59,7 +58,7 @@ def train(
     objective : Objective
         What is maximised.
     optimiser : Optimiser
-        The update :math:`\Delta`.
+        The update; see :func:`bnnzoo.inference.optimise.training_program.moved`.
     schedule : Schedule
         Factors of the optimiser's learning rate.
     batches : Batches
@@ -167,7 +166,10 @@ def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps, reasons: tuple[
                 params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
             state = tuple(moments)
             if taken % STEPS_PER_LOOK == 0:
-                params, good = _retreat(before, params, good, [*values[-1:], value])
+                if bool(value.isnan().any()):
+                    params, good = retreated(before, params, good, values[-1], value)
+                else:
+                    good = before
             ends = observe is not None and observe(taken, params, value)
             values.append(value)
             if ends:
@@ -179,16 +181,6 @@ def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps, reasons: tuple[
             raise
         return Trained(params, state, torch.stack(values, 1), False, good)
     return Trained(params, state, torch.stack(values, 1), True, good)
-
-
-def _retreat(before: Tensor, params: Tensor, good: Tensor, values: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the next iterates ``[C, Q]``, halfway back to ``good`` for members refused twice in a row, and the new ``good``."""
-    refused = values[-1].isnan()
-    if not bool(refused.any()):
-        return params, before
-    stuck = (refused & values[0].isnan())[:, None]
-    good = torch.where(refused[:, None], good, before)
-    return torch.where(stuck, 0.5 * (good + params), params), good
 
 
 def _check_with_parts(part: object) -> None:
@@ -208,11 +200,8 @@ def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> L
         ) -> tuple[Tensor, ...]:
             numbers = row.unbind()
             value, gradient = value_and_grad(params, Inputs(numbers[num_own:], constants, noise, batch))
-            usable = gradient.isfinite().all(1, keepdim=True) & value.isfinite()[:, None]
-            gradient = torch.where(usable, gradient, 0.0)
-            move, state = optimiser.move(gradient, state, numbers[:num_own], noise)
-            value = torch.where(usable[:, 0], value, torch.nan)
-            return params + torch.where(usable, move, 0.0), *state, value
+            params, state, value = moved(optimiser, params, state, numbers[:num_own], noise, value, gradient)
+            return params, *state, value
 
         return step
 

@@ -1,4 +1,4 @@
-"""One member's training as a loop for native code: over the steps of a chunk, whose inputs lie in memory one by one."""
+"""A step of training, and the loop over one member's steps for native code, whose inputs lie in memory one by one."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,44 @@ from bnnzoo.engine.chunks import Inner
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
 
-__all__ = ["Layout", "Member", "TrainingCounters", "TrainingPlan", "member_loop"]
+__all__ = ["Layout", "Member", "TrainingCounters", "TrainingPlan", "member_loop", "moved", "retreated"]
+
+
+def moved(
+    optimiser: Optimiser,
+    params: Tensor,
+    state: State,
+    numbers: tuple[Tensor, ...],
+    noise: State,
+    value: Tensor,
+    gradient: Tensor,
+) -> tuple[Tensor, State, Tensor]:
+    r"""Return parameters ``[C, Q]``, state of the optimiser and values ``[C]`` after a step of members, NaN where it is refused.
+
+    .. math:: \phi_{t+1} = \phi_t + \Delta(\nabla f(\phi_t; \text{batch}_t, \epsilon_t), \eta_t)
+
+    A member whose value or gradient is not finite stays where it is.
+    """
+    usable = gradient.isfinite().all(1, keepdim=True) & value.isfinite()[:, None]
+    move, state = optimiser.move(torch.where(usable, gradient, 0.0), state, numbers, noise)
+    return params + torch.where(usable, move, 0.0), state, torch.where(usable[:, 0], value, torch.nan)
+
+
+def retreated(before: Tensor, params: Tensor, good: Tensor, last: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the iterates ``[C, Q]``, of members refused twice in a row halfway back to ``good``, and the new ``good``.
+
+    Parameters
+    ----------
+    before, params : Tensor [C, Q]
+        Iterates before and after the step.
+    good : Tensor [C, Q]
+        The latest ones known to be good.
+    last, value : Tensor [C]
+        Values of the step before and of this one; NaN where it was refused.
+    """
+    refused = value.isnan()
+    good = torch.where(refused[:, None], good, before)
+    return torch.where((refused & last.isnan())[:, None], 0.5 * (good + params), params), good
 
 
 class TrainingCounters(NamedTuple):
@@ -106,32 +143,33 @@ def member_loop(
         noise, rows = given[: layout.num_noise], [*given[layout.num_noise :], *plan.data]
         scalars = numbers[layout.num_own :]
         value, gradient = inner.graph(*plan.inner, member.params, *scalars, *plan.constants, *noise, *rows)
-        usable = gradient.isfinite().all() & value.isfinite()
-        move, moments = optimiser.move(
-            torch.where(usable, gradient, 0.0)[None],
+        one = (each[None] for each in (value, gradient))
+        params, moments, values = moved(
+            optimiser,
+            member.params[None],
             tuple(each[None] for each in member.moments),
             numbers[: layout.num_own],
             tuple(each[None] for each in noise),
+            *one,
         )
-        moved = member.params + torch.where(usable, move[0], 0.0)
-        return _stepped(member, moved, tuple(each[0] for each in moments), torch.where(usable, value, torch.nan))
+        return _stepped(member, params, tuple(each[0] for each in moments), values)
 
     return going, step
 
 
-def _stepped(member: Member, moved: Tensor, moments: State, value: Tensor) -> Member:
-    """Return a member after a step, halfway back to the last good iterate if it is stuck, with the step's row written."""
-    counters, refused = member.counters, value.isnan()
+def _stepped(member: Member, params: Tensor, moments: State, value: Tensor) -> Member:
+    """Return a member after a step to ``params[1, Q]``, with the step's row written; now and then it retreats if it is stuck."""
+    counters = member.counters
     looks = (counters.taken + 1) % STEPS_PER_LOOK == 0
-    stuck = looks & refused & member.last.isnan()
-    params = torch.where(stuck, 0.5 * (member.good + moved), moved)
+    found = retreated(member.params[None], params, member.good[None], member.last[None], value)
+    params, good = torch.where(looks, found[0], params), torch.where(looks, found[1], member.good[None])
     row, only_row = counters.place.view(1), counters.place.clamp(max=len(member.iterates) - 1).view(1)
     return Member(
-        params=params,
+        params=params[0],
         moments=moments,
-        good=torch.where(looks & ~refused, member.params, member.good),
-        last=value,
-        values=member.values.index_put((row,), value.view(1, 1)),
-        iterates=member.iterates.index_put((only_row,), params[None]),
+        good=good[0],
+        last=value[0],
+        values=member.values.index_put((row,), value[:, None]),
+        iterates=member.iterates.index_put((only_row,), params),
         counters=TrainingCounters(counters.taken + 1, counters.place + 1, counters.left - 1),
     )
