@@ -212,7 +212,7 @@ def test_walks_open_at_most_six_files_which_hold_what_is_said_of_them() -> None:
 
 
 def test_a_score_needs_the_reading_of_trees_and_nothing_else() -> None:
-    needed = architecture.closure("bnnzoo.calibration.scores") - {"bnnzoo.calibration.scores"}
+    needed = architecture.closure("bnnzoo.calibration.proper_scores") - {"bnnzoo.calibration.proper_scores"}
     assert {name for name in needed if not name.startswith("bnnzoo.trees")} == set()
     assert len(needed) < 9
 

@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from sklearn.covariance import ledoit_wolf
 
-from bnnzoo.ood.features import average_score, each_draw, positions
+from bnnzoo.ood.feature_scores import average_score, each_draw, positions
 
 __all__ = ["GaussianDensity"]
 

@@ -12,17 +12,17 @@ import xarray as xr
 from bnnzoo import models
 from bnnzoo.apps.reporting.baselines import baselines
 from bnnzoo.apps.reporting.choices import LIKELIHOODS, Shifted, prior_named
-from bnnzoo.apps.reporting.effects import effects_of
 from bnnzoo.apps.reporting.gather import diagnostics
-from bnnzoo.apps.reporting.repeats import Repeat
+from bnnzoo.apps.reporting.partial_dependence import effects_of
+from bnnzoo.apps.reporting.repeated_splits import Repeat
+from bnnzoo.apps.reporting.report_verdicts import against_reference
 from bnnzoo.apps.reporting.results import Baseline, Fitted
 from bnnzoo.apps.reporting.scores import CLASSIFICATION, ENOUGH_DRAWS, REGRESSION, Score, is_gaussian
-from bnnzoo.apps.reporting.verdicts import against_reference
 from bnnzoo.apps.tables import Table, restore_units
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Model
-from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.diagnostics.comparison_verdict import Verdict
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import datatree, posterior_predictive, predict
 

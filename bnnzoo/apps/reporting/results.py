@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.apps.reporting.scores import Score, log_density
-from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.diagnostics.comparison_verdict import Verdict
 from bnnzoo.trees import shannon_entropy
 from bnnzoo.trees.power import PairedComparison
 from bnnzoo.uncertainty import decompose

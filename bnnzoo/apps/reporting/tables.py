@@ -13,9 +13,9 @@ from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bnnzoo.apps.reporting.prediction_figures import TITLES
+from bnnzoo.apps.reporting.report_verdicts import pareto
 from bnnzoo.apps.reporting.results import Baseline, Fitted, Results, all_parts, paired_difference
 from bnnzoo.apps.reporting.scores import class_probabilities, observed
-from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import elbo, loo
 from bnnzoo.documents.page import Cell, Grid

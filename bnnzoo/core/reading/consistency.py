@@ -20,7 +20,7 @@ from bnnzoo.core.model.replay import Node, discover, log_prob, scaled_sum
 from bnnzoo.core.program.sites import ModelError, ModelWarning, is_factor, is_subsample
 from bnnzoo.core.program.statements import of_overwriting
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.reading.gradients import Terms, Weighted, ask_gradients, probes
+from bnnzoo.core.reading.gradient_check import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.types import Data
 from bnnzoo.engine.agreement import is_close
 from bnnzoo.engine.torch_private import ignore_slow_batching
@@ -48,7 +48,7 @@ def refuse_inconsistent(
     """Refuse a model that is random beyond its sites, loses gradients, or pairs observations and distributions wrongly.
 
     The log density at the values of the model's first run is compared with that of the first run, and the gradient at a start
-    with a finite difference in one random direction for each latent site (:mod:`bnnzoo.core.reading.gradients`). All points
+    with a finite difference in one random direction for each latent site (:mod:`bnnzoo.core.reading.gradient_check`). All points
     are evaluated in one batch, so the model runs once more, and twice again only where it is suspected of drawing random
     numbers.
 

@@ -18,8 +18,8 @@ from bnnzoo.core.settings import Count, NonNegative, Positive
 from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.optimise.objectives import Inputs
-from bnnzoo.inference.optimise.runs import NoiseSource
 from bnnzoo.inference.optimise.streams import MemberStreams
+from bnnzoo.inference.optimise.training_run import NoiseSource
 
 __all__ = ["FGSM", "Adversary", "InputSpace", "VirtualAdversarial", "input_space"]
 

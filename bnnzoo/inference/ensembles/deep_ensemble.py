@@ -27,17 +27,17 @@ from bnnzoo.inference.ensembles.held_out import (
 from bnnzoo.inference.ensembles.interpolation import warn_of_interpolation
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
 from bnnzoo.inference.ensembles.spread import warn_of_spread
-from bnnzoo.inference.ensembles.weighted import WeightedMembers
+from bnnzoo.inference.ensembles.weighted_members import WeightedMembers
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches, RowBatches
+from bnnzoo.inference.optimise.independent_members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.lbfgs import lbfgs
-from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping
 from bnnzoo.inference.optimise.optimisers import Adam
-from bnnzoo.inference.optimise.runs import NoiseSource
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import NoiseSource
 from bnnzoo.inference.starts import Start, starting_points
 
 __all__ = ["DeepEnsemble", "Weights"]

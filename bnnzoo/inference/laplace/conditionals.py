@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.failures import is_numerical
-from bnnzoo.inference.laplace.hessian import negative_hessian
+from bnnzoo.inference.laplace.hessian_products import negative_hessian
 
 __all__ = ["Conditionals", "Given"]
 

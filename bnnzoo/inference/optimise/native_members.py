@@ -16,9 +16,9 @@ from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, th
 from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
-from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
 from bnnzoo.inference.optimise.step_inputs import StepInputs, shapes_of
 from bnnzoo.inference.optimise.training_program import Layout, Member, TrainingCounters, TrainingPlan, member_loop
+from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
 
 __all__ = ["NativeMembers"]
 

@@ -10,7 +10,7 @@ from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
 from bnnzoo.inference.optimise.observers import SeesChunks, StepProgress
-from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
+from bnnzoo.inference.optimise.training_run import Given, Run, Steps, Trained
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
 

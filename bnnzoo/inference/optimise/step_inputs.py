@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.inference.optimise.runs import Given, tensors_of
+from bnnzoo.inference.optimise.training_run import Given, tensors_of
 
 __all__ = ["StepInputs"]
 

@@ -23,9 +23,9 @@ from bnnzoo.inference.optimise.native_training import native_members, trained_na
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective
 from bnnzoo.inference.optimise.observers import Observer, StepProgress
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
-from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
+from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 
 __all__ = ["train"]
 

@@ -15,7 +15,7 @@ from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.batches import batches_of
-from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
+from bnnzoo.inference.optimise.independent_members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.modes import peaks_beside
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
 from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of

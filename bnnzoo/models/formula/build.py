@@ -10,15 +10,15 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.program.sites import ModelWarning
-from bnnzoo.models.formula.families import family_of, parameter_of
+from bnnzoo.models.formula.formula_likelihoods import family_of, parameter_of
+from bnnzoo.models.formula.formula_sites import Names, Place, Site, numbers
 from bnnzoo.models.formula.frames import as_frame, is_frame, numbers_of, variables_of
 from bnnzoo.models.formula.imputation import covariate_scale, imputed
 from bnnzoo.models.formula.linear import Intercept
 from bnnzoo.models.formula.model import NAMESPACE, Formula
-from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, parse
 from bnnzoo.models.formula.predictors import ModelCode, add_predictor, offset_of
-from bnnzoo.models.formula.sites import Names, Place, Site, numbers
+from bnnzoo.models.formula.response import Outcome
 from bnnzoo.models.formula.writing import ARGUMENTS, write_model
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 from bnnzoo.models.likelihoods.named import NamedLikelihood

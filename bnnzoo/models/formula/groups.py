@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError
+from bnnzoo.models.formula.formula_sites import Place, Site, Term
 from bnnzoo.models.formula.frames import Design, Levels
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Group, plain_name, split_outside
-from bnnzoo.models.formula.sites import Place, Site, Term
 
 __all__ = ["Membership", "at_levels", "grouped", "nested", "noise_of_draw"]
 

@@ -10,11 +10,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from bnnzoo.models.formula.formula_sites import Place, Site, Term, numbers
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.groups import noise_of_draw
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name
-from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Gaps", "completed", "covariate_scale", "imputed"]
 

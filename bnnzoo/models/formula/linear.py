@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.program.sites import ModelWarning
+from bnnzoo.models.formula.formula_sites import Place, Site, Term, numbers
 from bnnzoo.models.formula.frames import Design
 from bnnzoo.models.formula.parsing import plain_name
-from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Columns", "Intercept", "linear", "spread_of"]
 

@@ -17,12 +17,12 @@ from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.described import Described
 from bnnzoo.core.posterior.folding import folded, preformatted
 from bnnzoo.models import likelihoods
+from bnnzoo.models.formula.formula_sites import Encoder, Site
 from bnnzoo.models.formula.frames import as_frame, is_frame
 from bnnzoo.models.formula.groups import at_levels
 from bnnzoo.models.formula.imputation import completed
-from bnnzoo.models.formula.networks import orthogonal
-from bnnzoo.models.formula.outcomes import Outcome
-from bnnzoo.models.formula.sites import Encoder, Site
+from bnnzoo.models.formula.network_terms import orthogonal
+from bnnzoo.models.formula.response import Outcome
 from bnnzoo.models.formula.smooths import root_spectral_density
 from bnnzoo.models.formula.units import in_units
 from bnnzoo.models.likelihoods.likelihood import Likelihood

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bnnzoo.models.formula.formula_sites import Names, Place, Site, Term, numbers
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.groups import grouped, nested
 from bnnzoo.models.formula.linear import Intercept, linear
-from bnnzoo.models.formula.networks import network
+from bnnzoo.models.formula.network_terms import network
 from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, plain_name
-from bnnzoo.models.formula.sites import Names, Place, Site, Term, numbers
 from bnnzoo.models.formula.smooths import gaussian_process, spline
 
 __all__ = ["ModelCode", "Offset", "add_predictor", "offset_of"]

@@ -12,10 +12,10 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError
+from bnnzoo.models.formula.formula_sites import Place, Site, Term, numbers
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name
-from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Eigenfunctions", "NaturalSpline", "gaussian_process", "root_spectral_density", "spline"]
 

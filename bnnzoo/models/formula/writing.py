@@ -7,12 +7,12 @@ from typing import Any
 
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 
+from bnnzoo.models.formula.formula_sites import Site, written
 from bnnzoo.models.formula.frames import variables_of
 from bnnzoo.models.formula.model import Formula
-from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import FormulaError
 from bnnzoo.models.formula.predictors import ModelCode
-from bnnzoo.models.formula.sites import Site, written
+from bnnzoo.models.formula.response import Outcome
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 
 __all__ = ["ARGUMENTS", "write_model"]

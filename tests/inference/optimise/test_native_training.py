@@ -31,11 +31,11 @@ from bnnzoo.inference.optimise.native_training import member_gradient
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
 from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
-from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
 from bnnzoo.inference.optimise.step_inputs import StepInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import Given, Run, Trained
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()

@@ -16,10 +16,10 @@ from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberB
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping, KeptIterates
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
-from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine, Cyclical, LinearWarmup
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import Trained
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.counting import Counting
 

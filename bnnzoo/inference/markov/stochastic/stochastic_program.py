@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bnnzoo.engine.program import Stage, where
 from bnnzoo.inference.markov.noise import normals
-from bnnzoo.inference.markov.stochastic.dynamics import Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, observed
 from bnnzoo.inference.markov.stochastic.row_order import RowOrder
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StepPlan
 
 __all__ = [

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov.adaptation import window_ends
-from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, probed_curvature
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, StochasticDynamics
+from bnnzoo.inference.markov.stochastic.curvature_scales import NUM_PROBES, measured, probed_curvature
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, no_moments
+from bnnzoo.inference.markov.stochastic.minibatch_target import Target
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.stochastic_program import Left, Resting, StochasticState, Units
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings
-from bnnzoo.inference.markov.stochastic.target import Target
 
 __all__ = ["Tuning", "adopted"]
 

@@ -9,9 +9,9 @@ from bnnzoo.inference import SGLD
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.stochastic import gradients
 from bnnzoo.inference.markov.stochastic.gradients import no_moments, observed
+from bnnzoo.inference.markov.stochastic.minibatch_target import Target
 from bnnzoo.inference.markov.stochastic.stochastic_program import NUM_STREAMS
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings
-from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.models import likelihoods, mlp, priors, supervised

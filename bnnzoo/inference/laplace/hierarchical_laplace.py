@@ -17,9 +17,7 @@ from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.laplace.family import LaplaceMethod, refuse_other_methods
-from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
-from bnnzoo.inference.laplace.laplace import Laplace
-from bnnzoo.inference.laplace.marginal import (
+from bnnzoo.inference.laplace.hyperparameter_marginal import (
     MAX_FITS,
     TOLERANCE,
     Marginal,
@@ -27,6 +25,8 @@ from bnnzoo.inference.laplace.marginal import (
     integrated_sites,
     marginal_mode,
 )
+from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
+from bnnzoo.inference.laplace.laplace import Laplace
 
 __all__ = ["HierarchicalLaplace"]
 

@@ -22,8 +22,9 @@ from bnnzoo.inference.markov.chain_settings import even_groups, without_init
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.stochastic.dynamics import StochasticDynamics
-from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.minibatch_starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.minibatch_target import Target
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import StochasticDynamics
 from bnnzoo.inference.markov.stochastic.stochastic_program import (
     NUM_STREAMS,
     STATS,
@@ -43,7 +44,6 @@ from bnnzoo.inference.markov.stochastic.stochastic_settings import (
     divergence,
     refuse_inconsistent,
 )
-from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.markov.stochastic.tuning import Tuning
 
 __all__ = ["StochasticChains", "StochasticSampler", "sample_stochastic"]
