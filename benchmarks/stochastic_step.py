@@ -20,8 +20,8 @@ import bnnzoo as bz
 from benchmarks.pairs import in_turn, microseconds, save
 from benchmarks.regression import Problem, problem, pyro_model
 from bnnzoo.core.model.density import build_density
-from bnnzoo.inference.markov.stochastic.sampler import StochasticSampler
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import StochasticSampler
 from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of
 
 BATCH, ROWS = 256, (1_000, 10_000, 100_000, 1_000_000)

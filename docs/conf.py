@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 import bnnzoo
+from bnnzoo.zoo.card_pages import write_pages
 from bnnzoo.zoo.cells import read_cells
-from bnnzoo.zoo.pages import write_pages
 
 __all__: list[str] = []
 

@@ -146,7 +146,12 @@ def main() -> None:
         for (upper, lower), count in sorted(between.items()):
             print(f"    {upper} -> {lower}: {count}")
     print("imported with")
-    for module in ("calibration.scores", "inference.fit", "inference.markov.hamiltonian.nuts", "predictive.predict"):
+    for module in (
+        "calibration.proper_scores",
+        "inference.fit",
+        "inference.markov.hamiltonian.nuts",
+        "predictive.predict",
+    ):
         files = [MODULES[name] for name in closure(f"bnnzoo.{module}")]
         lines = sum(len(path.read_text().splitlines()) for path in files)
         print(f"  {module}: {len(files)} files, {lines:,} lines")

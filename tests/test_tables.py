@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bnnzoo.apps.benchmarking.uci import Score, differences
+from bnnzoo.apps.benchmarking.uci_benchmark import Score, differences
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

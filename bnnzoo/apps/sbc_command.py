@@ -26,8 +26,8 @@ from bnnzoo.documents.folders import refuse_unusable_folder
 from bnnzoo.engine.files import whole_file
 from bnnzoo.engine.shares import UnfinishedError, file_of, parts_in, share_asked
 from bnnzoo.predictive import save_tree
-from bnnzoo.validation.ranks import sbc_verdict
 from bnnzoo.validation.sbc import sbc
+from bnnzoo.validation.sbc_ranks import sbc_verdict
 from bnnzoo.validation.shared_calibrations import sbc_merged
 
 __all__ = ["sbc_command"]

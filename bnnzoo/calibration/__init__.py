@@ -12,9 +12,9 @@ from bnnzoo.calibration.conformal_sets import AdaptiveSets, LeastAmbiguousSets
 from bnnzoo.calibration.coverage import coverage_curve, miscalibration_area, pit, sharpness
 from bnnzoo.calibration.ece import classwise_ece, ece, reliability_curve
 from bnnzoo.calibration.predictive_check import predictive_check
+from bnnzoo.calibration.proper_scores import brier, brier_split, nll, nll_of_probs
 from bnnzoo.calibration.real_scores import crps, energy_score, interval_score
 from bnnzoo.calibration.recalibration import Isotonic, Platt, Temperature, VectorScaling
-from bnnzoo.calibration.scores import brier, brier_split, nll, nll_of_probs
 from bnnzoo.calibration.selective import aurc, risk_coverage_curve, risk_threshold
 
 __all__ = [

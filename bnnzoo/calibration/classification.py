@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bnnzoo.calibration.auroc import misclassified
-from bnnzoo.calibration.scores import nll_of_probs
+from bnnzoo.calibration.proper_scores import nll_of_probs
 from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.trees import (
     LABELLED_PROBS,

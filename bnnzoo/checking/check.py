@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from bnnzoo.checking.check_page import page_of
 from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
 from bnnzoo.checking.normal_scores import Scores, scores_of
-from bnnzoo.checking.page import page_of
 from bnnzoo.checking.prior_conflict import conflicts, power_scaling, prior_predictions
 from bnnzoo.checking.repeats import heap, repeated_rows
 from bnnzoo.checking.variables import Variables, is_outcome, variables_beside, variables_of

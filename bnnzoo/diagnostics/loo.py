@@ -8,7 +8,7 @@ from arviz_stats.loo.loo import loo as loo_of_chains
 from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
 from arviz_stats.utils import ELPDData
 
-from bnnzoo.diagnostics.pareto import MIN_DRAWS, refuse_infinite, smoothed_log_weights
+from bnnzoo.diagnostics.pareto_smoothing import MIN_DRAWS, refuse_infinite, smoothed_log_weights
 from bnnzoo.trees import SAMPLE_DIMS, num_draws, refuse_parts_of_trees
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]

@@ -7,13 +7,13 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from bnnzoo.diagnostics.comparison_verdict import Finding, Verdict, Verdicts
 from bnnzoo.diagnostics.contrasts import Contrast, contrast, lost_mode
 from bnnzoo.diagnostics.convergence import convergence
-from bnnzoo.diagnostics.evidence import Observations, evidence, of_calibration, of_weights
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
-from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
+from bnnzoo.diagnostics.verdict_evidence import Observations, evidence, of_calibration, of_weights
 from bnnzoo.trees import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
 from bnnzoo.trees.power import PairedComparison
 

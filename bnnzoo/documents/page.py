@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined
 
-__all__ = ["Block", "Cell", "Code", "Grid", "Page", "Picture", "Section", "Sentences", "footer"]
+__all__ = ["Block", "Code", "Grid", "Page", "Picture", "Section", "Sentences", "TableCell", "footer"]
 
 MOST_ON_A_PHONE = 4
 """Columns of a table."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table: its text, and whether it is the best of its column, a warning, or a sentence."""
 
     text: str
@@ -34,7 +34,7 @@ class Grid:
     ----------
     title, note : str
     columns : tuple of str
-    rows : tuple of tuple of str or Cell
+    rows : tuple of tuple of str or TableCell
         The first entry of each row is its name.
     glossary : tuple of pair of str
         Columns and what they mean.
@@ -43,7 +43,7 @@ class Grid:
     title: str
     note: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str | Cell, ...], ...]
+    rows: tuple[tuple[str | TableCell, ...], ...]
     glossary: tuple[tuple[str, str], ...] = ()
     kind: ClassVar[str] = "grid"
 
@@ -53,10 +53,10 @@ class Grid:
         return len(self.columns) > MOST_ON_A_PHONE
 
     @property
-    def cells(self) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+    def cells(self) -> tuple[tuple[str, tuple[TableCell, ...]], ...]:
         """The name and the cells of each row."""
         return tuple(
-            (str(name), tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells))
+            (str(name), tuple(cell if isinstance(cell, TableCell) else TableCell(cell) for cell in cells))
             for name, *cells in self.rows
         )
 

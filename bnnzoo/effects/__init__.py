@@ -2,10 +2,10 @@
 
 from bnnzoo.effects.accumulated import accumulated, individual
 from bnnzoo.effects.comparisons import avg_comparisons, avg_slopes, comparisons, slopes
+from bnnzoo.effects.effect_estimates import Effects
 from bnnzoo.effects.grids import datagrid
 from bnnzoo.effects.hypotheses import hypotheses
 from bnnzoo.effects.predictions import avg_predictions, predictions
-from bnnzoo.effects.results import Effects
 
 __all__ = [
     "Effects",

@@ -7,10 +7,10 @@ import pandas as pd
 
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Whole
+from bnnzoo.effects.effect_estimates import Effects
 from bnnzoo.effects.expectations import Encode, Subject
 from bnnzoo.effects.grids import is_numeric, refuse_unknown_column, rows_of
 from bnnzoo.effects.predictions import predictions
-from bnnzoo.effects.results import Effects
 
 __all__ = ["accumulated", "individual"]
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Whole
 from bnnzoo.effects.averages import By, cells_of, mean_of_cells
+from bnnzoo.effects.effect_estimates import Effects, joined
 from bnnzoo.effects.expectations import Encode, Expected, Subject
 from bnnzoo.effects.grids import contrasts_of, inputs_of, is_numeric, refuse_unknown_column, rows_of
 from bnnzoo.effects.predictions import effects_of_groups
-from bnnzoo.effects.results import Effects, joined
 from bnnzoo.models.formula.model import Formula
 
 __all__ = ["avg_comparisons", "avg_slopes", "comparisons", "slopes"]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 __all__ = [
-    "Contrast",
+    "ContrastFrames",
     "contrasts_of",
     "datagrid",
     "inputs_of",
@@ -25,7 +25,7 @@ SPREADS = ("iqr", "sd", "2sd", "minmax")
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ContrastFrames:
     """Two frames with all rows of another, but for one variable, and how they are called."""
 
     variable: str
@@ -115,7 +115,7 @@ def refuse_unknown_column(name: str, frame: pd.DataFrame) -> None:
         raise ValueError(f"There is no column {name!r}; the columns are {', '.join(columns)}.{hint}")
 
 
-def contrasts_of(variable: str, wanted: Any, rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[Contrast]:
+def contrasts_of(variable: str, wanted: Any, rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[ContrastFrames]:
     """Yield the comparisons of a variable, in the vocabulary of marginaleffects.
 
     Parameters
@@ -144,11 +144,11 @@ def contrasts_of(variable: str, wanted: Any, rows: pd.DataFrame, frame: pd.DataF
             yield _contrast(variable, rows, low, high)
 
 
-def _of_numbers(variable: str, wanted: Any, rows: pd.DataFrame, column: "pd.Series[Any]") -> Contrast:
+def _of_numbers(variable: str, wanted: Any, rows: pd.DataFrame, column: "pd.Series[Any]") -> ContrastFrames:
     values = rows[variable].astype(float)
     if wanted is None or (isinstance(wanted, int | float) and not isinstance(wanted, bool)):
         gap = 1 if wanted is None else wanted
-        return Contrast(
+        return ContrastFrames(
             variable,
             f"+{gap:g}",
             rows.assign(**{variable: values - gap / 2}),
@@ -169,8 +169,8 @@ def _of_numbers(variable: str, wanted: Any, rows: pd.DataFrame, column: "pd.Seri
     return _contrast(variable, rows, low, high, label)
 
 
-def _contrast(variable: str, rows: pd.DataFrame, low: Any, high: Any, label: str | None = None) -> Contrast:
-    return Contrast(
+def _contrast(variable: str, rows: pd.DataFrame, low: Any, high: Any, label: str | None = None) -> ContrastFrames:
+    return ContrastFrames(
         variable, label or f"{high} - {low}", rows.assign(**{variable: low}), rows.assign(**{variable: high})
     )
 

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.effects.results import Effects
+from bnnzoo.effects.effect_estimates import Effects
 from bnnzoo.predictive import to_datatree
 
 __all__ = ["hypotheses"]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Whole
 from bnnzoo.effects.averages import By, cells_of, mean_of_cells
+from bnnzoo.effects.effect_estimates import Effects
 from bnnzoo.effects.expectations import Encode, Expected, Subject
 from bnnzoo.effects.grids import is_numeric, refuse_unknown_column, rows_of
-from bnnzoo.effects.results import Effects
 
 __all__ = ["avg_predictions", "effects_of_groups", "predictions"]
 

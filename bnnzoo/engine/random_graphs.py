@@ -9,7 +9,7 @@ from torch.fx import Graph, GraphModule, Node
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import overload_name, schema
 
-__all__ = ["Split", "draws_from_generator", "split_at_random"]
+__all__ = ["SplitGraph", "draws_from_generator", "split_at_random"]
 
 aten = torch.ops.aten
 
@@ -30,7 +30,7 @@ CHANGES_OF_SHAPE = {
 """Operations that cost nothing, and may make a tensor larger."""
 
 
-class Split(NamedTuple):
+class SplitGraph(NamedTuple):
     """A graph in two parts.
 
     Attributes
@@ -48,7 +48,7 @@ class Split(NamedTuple):
     is_known: tuple[bool, ...]
 
 
-def split_at_random(graph: GraphModule) -> Split:
+def split_at_random(graph: GraphModule) -> SplitGraph:
     """Return the operations of a graph that depend on random numbers, and those that come before them.
 
     Examples
@@ -76,7 +76,7 @@ def split_at_random(graph: GraphModule) -> Split:
     early = [each for each, known in zip(outputs, is_known, strict=True) if known]
     before = _part(graph, inputs, [*early, *border])
     after = _part(graph, [*inputs, *border], late) if late else None
-    return Split(before, after, is_known)
+    return SplitGraph(before, after, is_known)
 
 
 def draws_from_generator(graph: GraphModule) -> bool:

@@ -28,11 +28,11 @@ from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood, maximise_evidence
-from bnnzoo.inference.laplace.hierarchical import HierarchicalLaplace
+from bnnzoo.inference.laplace.hierarchical_laplace import HierarchicalLaplace
 from bnnzoo.inference.laplace.kfac import KFACLaplace
 from bnnzoo.inference.laplace.laplace import Laplace
 from bnnzoo.inference.laplace.low_rank import LowRankLaplace
-from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.laplace.subset_laplace import LastLayerLaplace, SubsetLaplace
 from bnnzoo.inference.many import fit_many
 from bnnzoo.inference.markov.hamiltonian.hmc import HMC
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
@@ -51,8 +51,8 @@ from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.low_rank_vi import LowRankVI
 from bnnzoo.inference.variational.mc_dropout import MCDropout
 from bnnzoo.inference.variational.mean_field_vi import MeanFieldVI
-from bnnzoo.inference.variational.partial import LastLayerVI, SubsetVI
-from bnnzoo.inference.variational.pathfinder import Pathfinder
+from bnnzoo.inference.variational.partial_vi import LastLayerVI, SubsetVI
+from bnnzoo.inference.variational.pathfinder_vi import Pathfinder
 from bnnzoo.inference.variational.svi import SVI
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bnnzoo.core.data.arguments import argument_names, changed_settings, positional, refuse_names_of_settings
-from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
+from bnnzoo.core.data.frame_labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.method import FitContext, Method, Need, declared, is_method, spreads

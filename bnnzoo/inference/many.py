@@ -13,7 +13,7 @@ from torch import Tensor
 from bnnzoo.core.data.arguments import argument_names, parameters_of, positional
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.described import described
-from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
+from bnnzoo.core.data.frame_labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.data.row_source import row_source
 from bnnzoo.core.method import FitContext, Method

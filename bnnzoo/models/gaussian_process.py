@@ -51,7 +51,7 @@ class GaussianProcess:
         y : Tensor [N], optional
         """
         if y is None:
-            return Prior(self)(x)
+            return GaussianProcessPrior(self)(x)
         refuse_bad_inputs(NAME, x)
         refuse_bad_targets(NAME, x, y)
         refuse_too_many_rows(NAME, x)
@@ -71,13 +71,13 @@ class GaussianProcess:
     def predicting(self, data: Data, rows: Literal["prior", "training", "new"]) -> Model:
         """Return the model of the training rows or new ones given the training data, or of any rows before them."""
         if rows == "prior":
-            return Prior(self)
+            return GaussianProcessPrior(self)
         x, y = data[:2]
         return Conditioned(self, x, y, is_training=rows == "training")
 
 
 @dataclass(frozen=True, eq=False)
-class Prior:
+class GaussianProcessPrior:
     """The process before data were seen: a function drawn from it, with noise. `y` is not looked at."""
 
     process: GaussianProcess

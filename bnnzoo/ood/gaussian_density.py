@@ -10,14 +10,14 @@ from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 from sklearn.covariance import ledoit_wolf
 
-from bnnzoo.ood.features import average_score, each_draw, positions
+from bnnzoo.ood.feature_scores import average_score, each_draw, positions
 
 __all__ = ["GaussianDensity"]
 
 type Array = NDArray[np.floating]
 
 
-class _Classes(NamedTuple):
+class _ClassDensities(NamedTuple):
     """Means ``[K, D]``, Cholesky factors of covariances ``[K, D, D]``, log frequencies ``[K]`` of the classes of a draw."""
 
     means: Array
@@ -53,7 +53,7 @@ class GaussianDensity:
     True
     """
 
-    classes: tuple[_Classes, ...]
+    classes: tuple[_ClassDensities, ...]
     training_scores: tuple[float, ...]
 
     @classmethod
@@ -95,16 +95,16 @@ class GaussianDensity:
         return score.copy(data=ranks / len(self.training_scores)).rename("ecdf").assign_attrs(units="1")
 
 
-def _fit_classes(features: Array, labels: NDArray[np.integer]) -> _Classes:
+def _fit_classes(features: Array, labels: NDArray[np.integer]) -> _ClassDensities:
     groups = [features[labels == k] for k in range(labels.max() + 1)]
     covariances = [ledoit_wolf(group)[0] for group in groups]
     floor = 1e-6 * np.mean([np.trace(c) for c in covariances]) / features.shape[1] + 1e-12  # for constant features
     factors = [np.linalg.cholesky(c + floor * np.eye(len(c))) for c in covariances]
     shares = np.array([len(group) for group in groups]) / len(features)
-    return _Classes(np.array([group.mean(0) for group in groups]), np.array(factors), np.log(shares))
+    return _ClassDensities(np.array([group.mean(0) for group in groups]), np.array(factors), np.log(shares))
 
 
-def _negative_log_density(classes: _Classes, features: Array) -> Array:
+def _negative_log_density(classes: _ClassDensities, features: Array) -> Array:
     logs = []
     for mean, factor, log_share in zip(*classes, strict=True):
         whitened = solve_triangular(factor, (features - mean).T, lower=True)

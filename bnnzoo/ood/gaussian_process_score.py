@@ -11,7 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.preprocessing import StandardScaler
 
-from bnnzoo.ood.features import average_score, each_draw, positions
+from bnnzoo.ood.feature_scores import average_score, each_draw, positions
 
 __all__ = ["GaussianProcessScore"]
 

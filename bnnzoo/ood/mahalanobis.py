@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 from sklearn.covariance import ledoit_wolf
 from sklearn.neighbors import NearestNeighbors
 
-from bnnzoo.ood.features import average_score, each_draw, positions
+from bnnzoo.ood.feature_scores import average_score, each_draw, positions
 from bnnzoo.trees import aligned, refuse_other_kind
 
 __all__ = ["Mahalanobis", "NearestFeatures", "sum_of_layers"]

@@ -3,13 +3,13 @@
 from difflib import get_close_matches
 from typing import Any
 
-from bnnzoo.plots.coverage import plot_coverage
 from bnnzoo.plots.effects import plot_comparisons, plot_predictions, plot_slopes
 from bnnzoo.plots.embedding import plot_embedding
 from bnnzoo.plots.forest import plot_comparison_forest
 from bnnzoo.plots.function import plot_function
 from bnnzoo.plots.histogram import plot_uncertainty_histogram
 from bnnzoo.plots.images import plot_images
+from bnnzoo.plots.interval_coverage import plot_coverage
 from bnnzoo.plots.maps import grid_inputs, line_inputs, plot_uncertainty_map
 from bnnzoo.plots.members import plot_members
 from bnnzoo.plots.pool import plot_acquisition

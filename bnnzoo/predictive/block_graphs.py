@@ -170,11 +170,11 @@ def _native(single: Function, args: tuple[Any, ...]) -> BlockGraph | None:
     except Exception:  # models and compilers fail in many ways, and torch's operations do the same work
         return None
     names = list(pytree.tree_unflatten(list(split.is_known), spec_of[0]))
-    return BlockGraph(_Native(runs, after, constants, names, split.is_known), True)
+    return BlockGraph(_NativeBlock(runs, after, constants, names, split.is_known), True)
 
 
 @dataclass(frozen=True)
-class _Native:
+class _NativeBlock:
     """Native code, and torch's operations from the random numbers on."""
 
     runs: NativeRuns

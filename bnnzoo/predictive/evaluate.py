@@ -28,11 +28,11 @@ from bnnzoo.engine.torch_private import DispatchMode
 __all__ = [
     "MAX_ON_GPU",
     "Arrays",
+    "BlockArrays",
     "Blocks",
     "Function",
-    "Results",
     "Tile",
-    "Variable",
+    "TreeVariable",
     "block_length",
     "evaluate",
     "largest_tensor",
@@ -49,7 +49,7 @@ __all__ = [
 
 type Arrays = dict[Any, NDArray[Any]]
 type Function = Callable[..., dict[Any, Tensor]]
-"""Values by name, or by :class:`Variable`."""
+"""Values by name, or by :class:`TreeVariable`."""
 
 MAX_ELEMENTS = 2**20  # of the largest tensor inside one block: 8 MiB in float64; larger ones ran slower
 MAX_ROWS = 4096
@@ -57,7 +57,7 @@ MAX_ON_GPU = 2**26  # elements, and rows, of a block on a GPU, which takes about
 MIN_TILES_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 
 
-class Variable(NamedTuple):
+class TreeVariable(NamedTuple):
     """Name of a variable in a group of the tree."""
 
     group: str
@@ -140,7 +140,7 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
     """
     tiles = tiles_of(len(theta), num_rows, blocks)
     batched = over_draws(function, len(data), len(tiles))
-    out = Results(len(theta), num_rows if blocks.rows else None)
+    out = BlockArrays(len(theta), num_rows if blocks.rows else None)
 
     def evaluate_tile(tile: Tile) -> None:
         with torch.no_grad():
@@ -157,7 +157,7 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
     return out.arrays
 
 
-class Results:
+class BlockArrays:
     """Arrays ``[M, B, ...]`` filled block by block, allocated when their shape is first seen.
 
     Parameters

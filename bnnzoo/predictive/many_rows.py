@@ -18,7 +18,16 @@ from bnnzoo.core.program.sites import plates_of
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, nodes_or_nan, or_nan, tiles_of
+from bnnzoo.predictive.evaluate import (
+    Arrays,
+    BlockArrays,
+    Tile,
+    TreeVariable,
+    block_length,
+    nodes_or_nan,
+    or_nan,
+    tiles_of,
+)
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import PosteriorDraws
@@ -168,7 +177,7 @@ class ManyRows:
 
         def with_sites(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
             found = self.density.deterministics(theta, *data)
-            return functions.pure(theta, *data) | {Variable("deterministic", name): found[name] for name in sites}
+            return functions.pure(theta, *data) | {TreeVariable("deterministic", name): found[name] for name in sites}
 
         drawn, besides = (functions.drawn, with_sites) if sites else functions.parts()
         theta, count = draws.flat, min(self.num_rows, self.head.together)
@@ -188,7 +197,7 @@ class ManyRows:
     def _values(self, evaluation: RandomEvaluation, blocks: "list[_Block]", num_draws: int) -> tuple[Data, Arrays]:
         """Return the arguments for the rows of some blocks, and the values ``[M, B, ...]`` there."""
         start, stop, end = blocks[0].rows.start, blocks[-1].rows.stop, blocks[-1].kept.stop
-        data, out = self._read(slice(start, stop)), Results(num_draws, end - start)
+        data, out = self._read(slice(start, stop)), BlockArrays(num_draws, end - start)
         jobs = []
         for block in blocks:
             inputs = select(data, slice(block.rows.start - start, block.rows.stop - start), stop - start)

@@ -31,7 +31,7 @@ MAX_ELEMENTS = 2**22  # of a block of Jacobians
 
 
 @dataclass(frozen=True)
-class _Block:
+class _ParameterMoments:
     """Unconstrained parameters of the likelihood: their mean ``[B, ..., d]`` and covariance ``[B, ..., d, d]``."""
 
     mean: Tensor
@@ -145,12 +145,12 @@ def pairwise_probit(mean: Tensor, covariance: Tensor) -> Tensor:
     return (-gaps.logsumexp(-1)).softmax(-1)
 
 
-def _blocks(posterior: Gaussian, fn: Distribution, active: tuple[bool, ...], data: Data) -> list[_Block]:
+def _blocks(posterior: Gaussian, fn: Distribution, active: tuple[bool, ...], data: Data) -> list[_ParameterMoments]:
     """Return the Gaussian of every block of the likelihood's parameters; what depends on no parameter has no variance."""
     here = read(fn).coordinates
     moving = iter(_covariances(posterior, [z for z, varies in zip(here, active, strict=True) if varies], active, data))
     zeros = (z.new_zeros(*z.shape, z.shape[-1]) for z in here)
-    return [_Block(z, next(moving) if v else zero) for z, v, zero in zip(here, active, zeros, strict=True)]
+    return [_ParameterMoments(z, next(moving) if v else zero) for z, v, zero in zip(here, active, zeros, strict=True)]
 
 
 def _covariances(posterior: Gaussian, blocks: list[Tensor], active: tuple[bool, ...], data: Data) -> list[Tensor]:
@@ -180,14 +180,14 @@ def _moving(density: LogDensity, theta: Tensor, batch: Data, active: tuple[bool,
 
 
 @singledispatch
-def _moments(distribution: Distribution, blocks: list[_Block]) -> dict[str, Tensor]:
+def _moments(distribution: Distribution, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     raise ValueError(
         f"marginal_predictive knows no closed form for a {type(distribution).__name__} likelihood, but for Normal, Laplace, "
         f"StudentT, Poisson, Bernoulli and Categorical. Use predict(...)."
     )
 
 
-def _location_scale(blocks: list[_Block], factor: Any) -> dict[str, Tensor]:
+def _location_scale(blocks: list[_ParameterMoments], factor: Any) -> dict[str, Tensor]:
     """Return moments of y = loc + scale * noise with noise of variance ``factor``: a Gaussian loc and log scale."""
     (mean, epistemic), (log_scale, spread) = (block.scalar for block in blocks)
     return {
@@ -198,23 +198,23 @@ def _location_scale(blocks: list[_Block], factor: Any) -> dict[str, Tensor]:
 
 
 @_moments.register
-def _(distribution: torch.distributions.Normal, blocks: list[_Block]) -> dict[str, Tensor]:
+def _(distribution: torch.distributions.Normal, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     return _location_scale(blocks, 1.0)
 
 
 @_moments.register
-def _(distribution: torch.distributions.Laplace, blocks: list[_Block]) -> dict[str, Tensor]:
+def _(distribution: torch.distributions.Laplace, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     return _location_scale(blocks, 2.0)
 
 
 @_moments.register
-def _(distribution: torch.distributions.StudentT, blocks: list[_Block]) -> dict[str, Tensor]:
+def _(distribution: torch.distributions.StudentT, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     df = distribution.df
     return _location_scale(blocks, torch.where(df > 2, df / (df - 2).clamp(min=1e-12), torch.inf))
 
 
 @_moments.register
-def _(distribution: torch.distributions.Poisson, blocks: list[_Block]) -> dict[str, Tensor]:
+def _(distribution: torch.distributions.Poisson, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     log_rate, variance = blocks[0].scalar
     mean = (log_rate + variance / 2).exp()
     epistemic = mean**2 * variance.expm1()
@@ -222,7 +222,7 @@ def _(distribution: torch.distributions.Poisson, blocks: list[_Block]) -> dict[s
 
 
 @_moments.register
-def _(distribution: torch.distributions.Bernoulli, blocks: list[_Block]) -> dict[str, Tensor]:
+def _(distribution: torch.distributions.Bernoulli, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     logit, variance = blocks[0].scalar
     logits = torch.stack([torch.zeros_like(logit), logit], -1)
     covariance = torch.diag_embed(torch.stack([torch.zeros_like(variance), variance], -1))
@@ -230,5 +230,5 @@ def _(distribution: torch.distributions.Bernoulli, blocks: list[_Block]) -> dict
 
 
 @_moments.register
-def _(distribution: torch.distributions.Categorical, blocks: list[_Block]) -> dict[str, Tensor]:
+def _(distribution: torch.distributions.Categorical, blocks: list[_ParameterMoments]) -> dict[str, Tensor]:
     return {"probs": pairwise_probit(blocks[0].mean, blocks[0].covariance)}

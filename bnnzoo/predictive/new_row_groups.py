@@ -9,18 +9,18 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import plates_of
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import renamed
-from bnnzoo.predictive.discrete import discrete_groups
+from bnnzoo.predictive.discrete_groups import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays
 from bnnzoo.predictive.kept_groups import ROW_GROUPS, KeptGroups, refuse_unknown
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import PosteriorDraws, deterministics
-from bnnzoo.predictive.prepared import Common
+from bnnzoo.predictive.prepared import PreparedDraws
 from bnnzoo.predictive.rows import Rows, as_groups, row_groups
 
 __all__ = ["groups_at_draws", "groups_of_new_rows"]
 
 
-def groups_at_draws(common: Common, rows: Rows, found: Arrays, kept: KeptGroups) -> dict[str, xr.Dataset]:
+def groups_at_draws(common: PreparedDraws, rows: Rows, found: Arrays, kept: KeptGroups) -> dict[str, xr.Dataset]:
     """Return values at all draws as groups, under their names for new data."""
     draws, labels = common.draws, common.labels
     about = as_groups(draws, rows, found, labels, kept)

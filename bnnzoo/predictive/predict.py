@@ -39,7 +39,7 @@ from bnnzoo.predictive.prediction_arguments import (
     refuse_settings,
     refuse_words,
 )
-from bnnzoo.predictive.prepared import Common, Sweep, are_same, forget, kept_common
+from bnnzoo.predictive.prepared import PreparedDraws, Sweep, are_same, forget, kept_common
 from bnnzoo.predictive.prior_draws import beside_posterior
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, row_groups
@@ -232,12 +232,14 @@ class _Options(NamedTuple):
     chunk_size: int | None
     kept: KeptGroups
 
-    def common(self, posterior: Posterior, dims: Dims | None, coords: Coords | None) -> Common:
+    def common(self, posterior: Posterior, dims: Dims | None, coords: Coords | None) -> PreparedDraws:
         """Draw from a posterior."""
         draws = draw(posterior, self.num_draws, self.seed)
-        return Common(draws, Labels.of(posterior.density, dims, coords), row_densities(posterior, self.linearized))
+        return PreparedDraws(
+            draws, Labels.of(posterior.density, dims, coords), row_densities(posterior, self.linearized)
+        )
 
-    def latent(self, common: Common) -> dict[str, xr.Dataset]:
+    def latent(self, common: PreparedDraws) -> dict[str, xr.Dataset]:
         """Return the wanted groups that are not about rows, after refusing names that they do not have."""
         if not self.kept.has_any(*LATENT_GROUPS, "discrete", "discrete_probs"):
             return {}  # the log density of the draws takes longer than a few predictions
@@ -267,7 +269,7 @@ def _by_bands(
 @one_at_a_time
 def _begun(
     posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
-) -> xr.DataTree | tuple[Common, Rows, Sweep]:
+) -> xr.DataTree | tuple[PreparedDraws, Rows, Sweep]:
     """Return the tree, or what makes it without the model."""
     keeps = dims is None and coords is None and options.chunk_size is None
     key = options if keeps else None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.data.arguments import argument_names, refuse_names_of_settings
 from bnnzoo.core.data.described import described
-from bnnzoo.core.data.labels import in_fitted_order, refuse_unaligned_rows
+from bnnzoo.core.data.frame_labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import plates_of

@@ -19,7 +19,7 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.predictive.evaluate import Arrays, Function, Results, Tile, Variable, plan, rows_of, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, BlockArrays, Function, Tile, TreeVariable, plan, rows_of, tiles_of
 from bnnzoo.predictive.independence import are_close, values_of
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import PosteriorDraws
@@ -27,7 +27,7 @@ from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows
 
-__all__ = ["Common", "Sweep", "are_same", "forget", "kept_common"]
+__all__ = ["PreparedDraws", "Sweep", "are_same", "forget", "kept_common"]
 
 type Groups = Mapping[str, xr.Dataset]
 
@@ -60,7 +60,7 @@ class Sweep:
     parts: list[tuple[RandomEvaluation, list[Tile], int | None]]
 
     @classmethod
-    def of(cls, common: "Common", functions: RowFunctions, rows: Rows, latent: Groups) -> "Sweep | None":
+    def of(cls, common: "PreparedDraws", functions: RowFunctions, rows: Rows, latent: Groups) -> "Sweep | None":
         """Trace what is wanted of rows of this shape; None if any of it needs the model or a global random stream.
 
         Parameters
@@ -99,7 +99,7 @@ class Sweep:
 
     def rows(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         """Return moments and log densities of rows at ``theta[P]``."""
-        return {name: value for name, value in self.probe(theta, *data).items() if not isinstance(name, Variable)}
+        return {name: value for name, value in self.probe(theta, *data).items() if not isinstance(name, TreeVariable)}
 
     def holds(self, theta: Tensor, rows: Rows) -> bool:
         """Tell whether the model still gives what was traced, by what it has just given at ``theta[P]`` for these rows."""
@@ -111,7 +111,7 @@ class Sweep:
         """Return the values ``[M, B, ...]`` at all draws."""
         found: Arrays = {}
         for evaluation, tiles, split in self.parts:
-            out = Results(num_draws, split)
+            out = BlockArrays(num_draws, split)
             parts = [rows_of(rows.data, tile.rows, rows.num_rows) if split else rows.data for tile in tiles]
             jobs = [Job(n, part, tile) for n, (part, tile) in enumerate(zip(parts, tiles, strict=True))]
             evaluation.fill(out, jobs)
@@ -120,7 +120,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Common:
+class PreparedDraws:
     """Draws of a posterior and how they predict, for calls with the same options.
 
     Attributes
@@ -163,19 +163,19 @@ class Common:
 
 
 type _Parts = tuple[Tensor, int, Tensor | None, Labels, tuple[LogDensity, ...], OrderedDict[Hashable, Sweep | None]]
-"""Of a :class:`Common`, but for the posterior, which what is kept must not keep."""
+"""Of a :class:`PreparedDraws`, but for the posterior, which what is kept must not keep."""
 
 _KEPT: dict[int, OrderedDict[Hashable, _Parts]] = {}
 
 
-def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[], Common]) -> Common:
+def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[], PreparedDraws]) -> PreparedDraws:
     """Return what was made for these options of a posterior before, unless its tensors were changed; else make it."""
     tensors = [*vars(posterior).values(), *pytree.tree_leaves(posterior.density.data)]
     versions = tuple(each._version for each in tensors if isinstance(each, Tensor) and not each.is_inference())
     key, kept = (options, versions), _KEPT.get(id(posterior))
     if kept is not None and key in kept:
         theta, seed, members, labels, densities, sweeps = kept[key]
-        return Common(PosteriorDraws(posterior, theta, seed, members), labels, densities, sweeps)
+        return PreparedDraws(PosteriorDraws(posterior, theta, seed, members), labels, densities, sweeps)
     found = make()
     if options is None or len(found.densities) > 1 or not found.densities[0].observed:
         return found
@@ -201,7 +201,7 @@ def _put[Value](kept: OrderedDict[Hashable, Value], key: Hashable, value: Value)
 
 
 def _sites(names: Iterable[str], nodes: Mapping[str, Node]) -> dict[Any, Tensor]:
-    return {Variable("deterministic", name): nodes[name]["value"] for name in names}
+    return {TreeVariable("deterministic", name): nodes[name]["value"] for name in names}
 
 
 def _signature(data: Data) -> Hashable | None:

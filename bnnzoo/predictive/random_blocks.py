@@ -21,9 +21,9 @@ from bnnzoo.predictive.evaluate import (
     MAX_ON_GPU,
     MIN_TILES_TO_LOWER,
     Arrays,
+    BlockArrays,
     Blocks,
     Function,
-    Results,
     Tile,
     largest_tensor,
     looped,
@@ -70,7 +70,7 @@ def evaluate_random(
     tiles = tiles_of(len(theta), num_rows, blocks)
     example = rows_of(data, tiles[0].rows, num_rows)
     evaluation = RandomEvaluation(function, theta, example, tiles, seed, besides)
-    out = Results(len(theta), num_rows if blocks.rows else None)
+    out = BlockArrays(len(theta), num_rows if blocks.rows else None)
     evaluation.fill(out, [Job(n, rows_of(data, tile.rows, num_rows), tile) for n, tile in enumerate(tiles)])
     return out.arrays
 
@@ -126,7 +126,7 @@ class RandomEvaluation:
         """Whether neither the model nor a global random stream takes part, so that other threads may go on meanwhile."""
         return self._graph is not None and self._graph.draws_from_generator
 
-    def fill(self, out: Results, jobs: Sequence[Job]) -> None:
+    def fill(self, out: BlockArrays, jobs: Sequence[Job]) -> None:
         """Evaluate blocks and write what they hold; the global random stream is left as it was."""
         threads = one_arithmetic_thread() if self._is_small else nullcontext()
         if self.is_apart:
@@ -141,7 +141,7 @@ class RandomEvaluation:
             for job in jobs:
                 out.write(self._from_global_stream(job), job.tile)
 
-    def _fill_from(self, out: Results, jobs: Sequence[Job]) -> None:
+    def _fill_from(self, out: BlockArrays, jobs: Sequence[Job]) -> None:
         assert self._graph is not None
         generator = torch.Generator()
         with torch.no_grad():  # which holds for one thread

@@ -9,7 +9,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.terms import moments_of, pointwise_of
 from bnnzoo.core.reading.conditioned import PredictiveDensity
-from bnnzoo.predictive.evaluate import Function, Variable
+from bnnzoo.predictive.evaluate import Function, TreeVariable
 from bnnzoo.predictive.kept_groups import EVERYTHING, KeptGroups
 
 __all__ = ["RowFunctions"]
@@ -95,4 +95,4 @@ class RowFunctions:
 
 
 def _grouped(group: str, values: Mapping[str, Tensor]) -> dict[Any, Tensor]:
-    return {Variable(group, name): value for name, value in values.items()}
+    return {TreeVariable(group, name): value for name, value in values.items()}

@@ -21,8 +21,8 @@ from bnnzoo.engine.reports import first_line
 from bnnzoo.models import mlp
 from bnnzoo.predictive import measure_predictions
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
+from bnnzoo.serving.distillation_inputs import finite_rows, points_of
 from bnnzoo.serving.distilled import Distilled, told_if_inexact
-from bnnzoo.serving.points import finite_rows, points_of
 from bnnzoo.serving.student import Student, learn
 from bnnzoo.serving.summaries import ROUNDING, Summaries, errors, moments_of_chains
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from bnnzoo.core.fit_warnings import INSIDE, FitWarning
 from bnnzoo.engine.files import whole_file
-from bnnzoo.serving.points import finite_rows
+from bnnzoo.serving.distillation_inputs import finite_rows
 
 __all__ = ["LIMIT", "Distilled", "InexactStudentWarning", "told_if_inexact"]
 

@@ -5,10 +5,7 @@ looks up what they need, with one error message for what is missing, and compute
 """
 
 from bnnzoo.trees.alignment import Observed, aligned
-from bnnzoo.trees.block_means import average_probs, draw_means, draw_variance, log_mean_exp, sum_draws, tiles
-from bnnzoo.trees.confidence import margin, max_probability
-from bnnzoo.trees.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
-from bnnzoo.trees.kinds import (
+from bnnzoo.trees.argument_kinds import (
     refuse_no_count,
     refuse_no_probability,
     refuse_no_tree,
@@ -17,6 +14,9 @@ from bnnzoo.trees.kinds import (
     refuse_other_kinds,
     refuse_parts_of_trees,
 )
+from bnnzoo.trees.block_means import average_probs, draw_means, draw_variance, log_mean_exp, sum_draws, tiles
+from bnnzoo.trees.class_entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
+from bnnzoo.trees.confidence import margin, max_probability
 from bnnzoo.trees.lookup import (
     LABELLED_PROBS,
     SAMPLE_DIMS,
@@ -30,7 +30,7 @@ from bnnzoo.trees.lookup import (
     refuse_bad_probs,
     refuse_single_draw,
 )
-from bnnzoo.trees.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
+from bnnzoo.trees.mixture_entropy import gaussian_mixture_entropy, laplace_mixture_entropy
 
 __all__ = [
     "LABELLED_PROBS",

@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.trees.kinds import refuse_other_kind
+from bnnzoo.trees.argument_kinds import refuse_other_kind
 
 __all__ = ["Observed", "aligned", "as_array"]
 

@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.trees.alignment import Observed, aligned, as_array
-from bnnzoo.trees.kinds import refuse_no_tree
+from bnnzoo.trees.argument_kinds import refuse_no_tree
 
 __all__ = [
     "LABELLED_PROBS",

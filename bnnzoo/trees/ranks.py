@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bnnzoo.trees.kinds import refuse_other_kind
+from bnnzoo.trees.argument_kinds import refuse_other_kind
 
 __all__ = ["Array", "group_of_ranks", "pit_of", "pits_of_tree", "scalars_of"]
 

@@ -10,6 +10,12 @@ from bnnzoo.trees import (
 )
 from bnnzoo.uncertainty.credal import probability_bounds
 from bnnzoo.uncertainty.decompose import decompose
+from bnnzoo.uncertainty.decompose_evidential import (
+    decompose_dirichlet,
+    decompose_dirichlet_ensemble,
+    decompose_normal_inverse_gamma,
+    decompose_normal_inverse_gamma_ensemble,
+)
 from bnnzoo.uncertainty.disagreement import expected_disagreement, variation_ratio, votes
 from bnnzoo.uncertainty.disentanglement import rank_correlation
 from bnnzoo.uncertainty.entropy import (
@@ -18,12 +24,6 @@ from bnnzoo.uncertainty.entropy import (
     mutual_information,
     pairwise_kl,
     predictive_entropy,
-)
-from bnnzoo.uncertainty.evidential import (
-    decompose_dirichlet,
-    decompose_dirichlet_ensemble,
-    decompose_normal_inverse_gamma,
-    decompose_normal_inverse_gamma_ensemble,
 )
 from bnnzoo.uncertainty.logits import logit_disagreement, max_expected_logit
 from bnnzoo.uncertainty.summarise import summarise

@@ -6,8 +6,8 @@ from bnnzoo.validation.joint_ranks import sbc_joint
 from bnnzoo.validation.log_evidence import LogEvidence, log_evidence, model_probabilities
 from bnnzoo.validation.moment_matching import moment_match
 from bnnzoo.validation.monitor import monitor
-from bnnzoo.validation.ranks import sbc_again, sbc_verdict
 from bnnzoo.validation.sbc import sbc
+from bnnzoo.validation.sbc_ranks import sbc_again, sbc_verdict
 from bnnzoo.validation.shared_calibrations import sbc_merged
 from bnnzoo.validation.stacking import stack, stack_chains, stacking_weights
 from bnnzoo.validation.studies import study

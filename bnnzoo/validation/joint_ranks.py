@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from bnnzoo.trees import refuse_no_probability, refuse_other_kind
 from bnnzoo.trees.ranks import Array
-from bnnzoo.validation.ranks import group_with_draws
+from bnnzoo.validation.sbc_ranks import group_with_draws
 
 __all__ = ["sbc_joint"]
 

@@ -21,7 +21,7 @@ from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Whole
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
-from bnnzoo.diagnostics.pareto import smoothed_log_weights
+from bnnzoo.diagnostics.pareto_smoothing import smoothed_log_weights
 from bnnzoo.predictive import posterior_predictive
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
 from bnnzoo.validation.refits import by_row

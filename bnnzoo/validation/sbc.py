@@ -30,8 +30,8 @@ from bnnzoo.inference.many import in_blocks, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.trees.multiple_tests import holm
 from bnnzoo.trees.ranks import pit_of, scalars_of
-from bnnzoo.validation.ranks import is_close_to_uniform, p_of
 from bnnzoo.validation.refits import fits_like
+from bnnzoo.validation.sbc_ranks import is_close_to_uniform, p_of
 from bnnzoo.validation.shared_calibrations import tree_of_ranks
 from bnnzoo.validation.simulated_data import (
     STREAM_OF_DATA,

@@ -6,7 +6,7 @@ import xarray as xr
 from arviz_stats.sampling_diagnostics import mcse
 
 from bnnzoo.trees import SAMPLE_DIMS, entropies, shannon_entropy
-from bnnzoo.trees.entropy import SMALLEST_PROB
+from bnnzoo.trees.class_entropy import SMALLEST_PROB
 from bnnzoo.zoo.reference import predicted
 
 __all__ = ["covariance_table", "draws_table", "entropy_table", "summary_table"]

@@ -9,8 +9,8 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
-from bnnzoo.inference.optimise.batches import Batch
-from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
+from bnnzoo.inference.optimise.batches import StepBatch
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.variational.mean_field_bound import gaussian_sites
 from bnnzoo.testing import check_model
 
@@ -76,7 +76,9 @@ def test_one_scale_of_all_rows_is_no_weight() -> None:
 def test_member_weights_come_on_top_of_them() -> None:
     density = build_density(weighted, X, WEIGHTS, Y)
     theta, twice = torch.tensor([0.3, -0.2, 0.5]), torch.full((30,), 2.0)
-    found = log_joint_objective(density).alone(theta, Inputs((), (), (), Batch(density.data, (None,) * 3, twice)))
+    found = log_joint_objective(density).alone(
+        theta, ObjectiveInputs((), (), (), StepBatch(density.data, (None,) * 3, twice))
+    )
     likelihood = density.log_joint(theta, *density.data) - density.log_prior(theta)
     torch.testing.assert_close(found, density.log_prior(theta) + 2 * likelihood)
 

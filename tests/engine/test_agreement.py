@@ -11,8 +11,8 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import loops
 from bnnzoo.engine.agreement import alike, disagreement
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 
 NUM_PARAMS = 14
 

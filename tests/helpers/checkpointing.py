@@ -9,11 +9,11 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import chunks, fleet
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, Tempered, fit
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
+from bnnzoo.inference.markov.checkpoint_folder import attributes_of
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
-from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
-from bnnzoo.inference.markov.store import attributes_of
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import StochasticChains
 from bnnzoo.inference.markov.tempering.ladder import Ladders
 from bnnzoo.testing import linear_gaussian
 

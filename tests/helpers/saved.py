@@ -15,12 +15,12 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture, Posterior
-from bnnzoo.inference.ensembles.weighted import WeightedMembers
+from bnnzoo.inference.ensembles.weighted_members import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import FlowPosterior, flow_over
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
-from bnnzoo.inference.variational.pathfinder import Resampled
+from bnnzoo.inference.variational.pathfinder_vi import Resampled
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 
 __all__ = ["METHODS", "MODELS", "X", "by_hand", "changed", "fitted", "predicted"]

@@ -26,7 +26,7 @@ from bnnzoo.engine import cores
 from bnnzoo.engine.torch_private import batchable_dirichlet
 from bnnzoo.predictive import block_graphs, random_blocks
 from bnnzoo.predictive.block_graphs import block_graph
-from bnnzoo.predictive.evaluate import Arrays, Blocks, Results, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, BlockArrays, Blocks, tiles_of
 from bnnzoo.predictive.random_blocks import evaluate_random
 
 type Function = Callable[[Tensor, Tensor], dict[str, Tensor]]
@@ -191,7 +191,7 @@ def test_graphs_of_such_draws_give_the_same_numbers(function: Function, monkeypa
 def test_native_code_runs_where_it_pays(monkeypatch):
     theta, x = arguments(torch.float32)
     many = block_graph(normal, (theta[:8], x[:16]), 10**6)
-    assert many is not None and isinstance(many.run, block_graphs._Native)
+    assert many is not None and isinstance(many.run, block_graphs._NativeBlock)
     monkeypatch.setattr(block_graphs, "_native", lambda *_: pytest.fail("native code does not pay"))
     few = block_graph(normal, (theta[:8], x[:16]), 100)
     assert few is not None and few.draws_from_generator
@@ -201,7 +201,7 @@ def test_native_code_runs_where_it_pays(monkeypatch):
 def test_every_kind_of_outcome_runs_in_native_code(function: Function):
     theta, x = arguments(torch.float64)
     found = block_graph(function, (theta[:8], x[:16]), 10**6)
-    assert found is not None and isinstance(found.run, block_graphs._Native)
+    assert found is not None and isinstance(found.run, block_graphs._NativeBlock)
 
 
 @pytest.mark.parametrize("how", ["native", "traced"])
@@ -247,10 +247,10 @@ def test_code_that_gives_other_numbers_is_not_used(monkeypatch):
 
 
 def test_an_error_in_a_thread_is_raised(monkeypatch):
-    def fails(self: Results, *args: Any) -> None:
+    def fails(self: BlockArrays, *args: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(Results, "places", fails)
+    monkeypatch.setattr(BlockArrays, "places", fails)
     with pytest.raises(MemoryError, match="no room"):
         evaluated(normal, monkeypatch, torch.float32)
 

@@ -2,7 +2,7 @@
 
 from bnnzoo.apps.benchmarking.published import PUBLISHED
 from bnnzoo.apps.benchmarking.sources import BenchmarkError, local_split, openml_split, parse_splits
-from bnnzoo.apps.benchmarking.uci import Score, differences, merge_uci, run_uci, score_split, summarise
+from bnnzoo.apps.benchmarking.uci_benchmark import Score, differences, merge_uci, run_uci, score_split, summarise
 
 __all__ = [
     "PUBLISHED",

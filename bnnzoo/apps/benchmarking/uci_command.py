@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 
 from bnnzoo.apps.benchmarking.published import PUBLISHED
 from bnnzoo.apps.benchmarking.sources import BenchmarkError, parse_splits
-from bnnzoo.apps.benchmarking.uci import MEASURES, WHOLE, Score, differences, merge_uci, run_uci, summarise
+from bnnzoo.apps.benchmarking.uci_benchmark import MEASURES, WHOLE, Score, differences, merge_uci, run_uci, summarise
 from bnnzoo.apps.tables.options import NumTasks, TaskNumber
 from bnnzoo.core.method import Method
 from bnnzoo.engine.shares import UnfinishedError, out_asked, share_asked

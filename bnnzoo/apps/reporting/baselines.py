@@ -12,7 +12,7 @@ from scipy.stats import beta, gamma, nbinom, norm
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
 
 from bnnzoo.apps.reporting.results import Baseline
-from bnnzoo.apps.reporting.scores import Score
+from bnnzoo.apps.reporting.scores import ScoreColumn
 from bnnzoo.apps.tables import Table
 from bnnzoo.models.likelihoods.named import Support
 from bnnzoo.predictive import datatree
@@ -26,7 +26,7 @@ PENALTY = 1e-4  # of generalised linear models, which have no optimum under sepa
 LOG_MARGIN = 1.0  # added to the count of each class, so that none has probability zero
 
 
-def baselines(table: Table, scores: tuple[Score, ...], support: Support | None = None) -> tuple[Baseline, ...]:
+def baselines(table: Table, scores: tuple[ScoreColumn, ...], support: Support | None = None) -> tuple[Baseline, ...]:
     """Return the predictions without inputs and those of a linear model, with their scores.
 
     For regression: a Gaussian with the mean and standard deviation of the training part, and least squares with the
@@ -38,7 +38,7 @@ def baselines(table: Table, scores: tuple[Score, ...], support: Support | None =
     Parameters
     ----------
     table : Table
-    scores : tuple of Score
+    scores : tuple of ScoreColumn
     support : {"class", "count", "positive", "proportion", "real"}, optional
         Values of the target. Default: real or class.
     """

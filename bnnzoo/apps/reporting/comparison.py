@@ -12,17 +12,17 @@ import xarray as xr
 from bnnzoo import models
 from bnnzoo.apps.reporting.baselines import baselines
 from bnnzoo.apps.reporting.choices import LIKELIHOODS, Shifted, prior_named
-from bnnzoo.apps.reporting.effects import effects_of
 from bnnzoo.apps.reporting.gather import diagnostics
-from bnnzoo.apps.reporting.repeats import Repeat
+from bnnzoo.apps.reporting.partial_dependence import effects_of
+from bnnzoo.apps.reporting.repeated_splits import Repeat
+from bnnzoo.apps.reporting.report_verdicts import against_reference
 from bnnzoo.apps.reporting.results import Baseline, Fitted
-from bnnzoo.apps.reporting.scores import CLASSIFICATION, ENOUGH_DRAWS, REGRESSION, Score, is_gaussian
-from bnnzoo.apps.reporting.verdicts import against_reference
+from bnnzoo.apps.reporting.scores import CLASSIFICATION, ENOUGH_DRAWS, REGRESSION, ScoreColumn, is_gaussian
 from bnnzoo.apps.tables import Table, restore_units
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Model
-from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.diagnostics.comparison_verdict import Verdict
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import datatree, posterior_predictive, predict
 
@@ -46,7 +46,7 @@ class Comparison:
     seed : int
     fitted : tuple of Fitted
         The first is the reference.
-    scores : tuple of Score
+    scores : tuple of ScoreColumn
         Scores for the task.
     baselines : tuple of Baseline
         Scores of simple models of scikit-learn.
@@ -63,7 +63,7 @@ class Comparison:
     model: str
     seed: int
     fitted: tuple[Fitted, ...]
-    scores: tuple[Score, ...]
+    scores: tuple[ScoreColumn, ...]
     baselines: tuple[Baseline, ...] = ()
     likelihood: str = "gaussian"
     repeats: tuple[Repeat, ...] = ()
@@ -197,7 +197,7 @@ def _scores_of(
 
 
 def _fit_one(
-    name: str, method: Method, model: Model, table: Table, scores: tuple[Score, ...], seed: int, progress: bool
+    name: str, method: Method, model: Model, table: Table, scores: tuple[ScoreColumn, ...], seed: int, progress: bool
 ) -> Fitted:
     posterior = _posterior(method, model, table, seed, progress)
     train = torch.from_numpy(table.x_train), torch.from_numpy(table.y_train)

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
 from bnnzoo.apps.reporting.comparison import Comparison
-from bnnzoo.apps.reporting.effects import CAPTION, plot_effects
 from bnnzoo.apps.reporting.fit_figures import (
     has_chains,
     has_latent_sites,
@@ -19,6 +18,7 @@ from bnnzoo.apps.reporting.fit_figures import (
     plot_predictive_check,
     plot_traces,
 )
+from bnnzoo.apps.reporting.partial_dependence import CAPTION, plot_effects
 from bnnzoo.apps.reporting.prediction_figures import (
     distances,
     has_distances,

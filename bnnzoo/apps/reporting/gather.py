@@ -7,9 +7,9 @@ import pandas as pd
 import xarray as xr
 
 from bnnzoo.apps.reporting.foreign_trees import held_out_of, is_of_new_rows, normalised, site_of, title_of, training_of
+from bnnzoo.apps.reporting.report_verdicts import against_reference
 from bnnzoo.apps.reporting.results import Fitted, TreeResults
-from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION, Score, can_be_drawn
-from bnnzoo.apps.reporting.verdicts import against_reference
+from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION, ScoreColumn, can_be_drawn
 from bnnzoo.diagnostics import convergence, function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.trees import SAMPLE_DIMS, class_indices
@@ -233,7 +233,7 @@ def _like(tree: xr.DataTree, groups: dict[str, xr.Dataset]) -> xr.DataTree:
     return found
 
 
-def _scores(scores: tuple[Score, ...], tree: xr.DataTree) -> dict[str, float]:
+def _scores(scores: tuple[ScoreColumn, ...], tree: xr.DataTree) -> dict[str, float]:
     """Return scores by label, NaN where a group that they need is missing."""
     has_densities = "predictions_log_likelihood" in tree.children
     moments = {*tree["conditional"].data_vars} if "conditional" in tree.children else set()

@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from bnnzoo.apps.reporting.comparison import Comparison
-from bnnzoo.apps.reporting.effects import effects_frame
-from bnnzoo.apps.reporting.findings import findings
 from bnnzoo.apps.reporting.pages import render
-from bnnzoo.apps.reporting.repeats import repeat_grid, repeats_frame
+from bnnzoo.apps.reporting.partial_dependence import effects_frame
+from bnnzoo.apps.reporting.repeated_splits import repeat_grid, repeats_frame
+from bnnzoo.apps.reporting.report_findings import findings
 from bnnzoo.apps.reporting.scores import class_probabilities, interval, log_density, observed
 from bnnzoo.apps.reporting.tables import columns, rows
 from bnnzoo.engine.files import whole_file

@@ -9,10 +9,11 @@ import xarray as xr
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
 from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.figures import UNCERTAINTY, effect_pictures, pictures
-from bnnzoo.apps.reporting.findings import differences, findings, missing
 from bnnzoo.apps.reporting.gather import MAX_DIAGNOSED
 from bnnzoo.apps.reporting.prediction_figures import distances, has_distances
-from bnnzoo.apps.reporting.repeats import repeat_grid
+from bnnzoo.apps.reporting.repeated_splits import repeat_grid
+from bnnzoo.apps.reporting.report_findings import differences, findings, missing
+from bnnzoo.apps.reporting.report_verdicts import verdict, warning
 from bnnzoo.apps.reporting.results import Results, TreeResults
 from bnnzoo.apps.reporting.sections import code, model_blocks, window_sections
 from bnnzoo.apps.reporting.style import MAX_ROWS, colours
@@ -29,7 +30,6 @@ from bnnzoo.apps.reporting.tables import (
     settings_of,
     uncertainty_grid,
 )
-from bnnzoo.apps.reporting.verdicts import verdict, warning
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.documents.page import Block, Code, Grid, Page, Section, Sentences, footer
 from bnnzoo.predictive.datatree import versions

@@ -9,7 +9,7 @@ import xarray as xr
 from bnnzoo.apps.reporting.gather import gather
 from bnnzoo.apps.reporting.pages import tree_page
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.diagnostics.comparison_verdict import Verdict
 from bnnzoo.documents.folders import refuse_unwritable
 from bnnzoo.engine.files import whole_file
 from bnnzoo.trees import refuse_no_trees

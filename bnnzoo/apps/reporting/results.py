@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.apps.reporting.scores import Score, log_density
-from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.apps.reporting.scores import ScoreColumn, log_density
+from bnnzoo.diagnostics.comparison_verdict import Verdict
 from bnnzoo.trees import shannon_entropy
 from bnnzoo.trees.power import PairedComparison
 from bnnzoo.uncertainty import decompose
@@ -134,7 +134,7 @@ class Results(Protocol):
     @property
     def fitted(self) -> tuple[Fitted, ...]: ...
     @property
-    def scores(self) -> tuple[Score, ...]: ...
+    def scores(self) -> tuple[ScoreColumn, ...]: ...
     @property
     def baselines(self) -> tuple[Baseline, ...]: ...
     @property
@@ -162,7 +162,7 @@ class TreeResults:
     """
 
     fitted: tuple[Fitted, ...]
-    scores: tuple[Score, ...]
+    scores: tuple[ScoreColumn, ...]
     target: str
     classes: tuple[str, ...]
     rows: str

@@ -17,7 +17,7 @@ __all__ = [
     "CLASSIFICATION",
     "ENOUGH_DRAWS",
     "REGRESSION",
-    "Score",
+    "ScoreColumn",
     "accuracy",
     "brier",
     "can_be_drawn",
@@ -43,7 +43,7 @@ MIN_QUANTILES, MIN_POINTS = 50, 1000  # of the likelihood of each of fewer draws
 
 
 @dataclass(frozen=True)
-class Score:
+class ScoreColumn:
     """A column of the table of scores.
 
     Attributes
@@ -229,16 +229,16 @@ def _only(tree: xr.DataTree, group: str) -> xr.DataArray:
 
 
 REGRESSION = (
-    Score(
+    ScoreColumn(
         "RMSE", rmse, "lower", "Root mean squared error of the predictive mean, in units of the target.", has_units=True
     ),
-    Score(
+    ScoreColumn(
         "log density",
         mean_log_density,
         "higher",
         "Mean log predictive density of an observation, in nats; it depends on the unit of the target, differences do not.",
     ),
-    Score(
+    ScoreColumn(
         "CRPS",
         crps,
         "lower",
@@ -246,13 +246,13 @@ REGRESSION = (
         "units of the target.",
         has_units=True,
     ),
-    Score(
+    ScoreColumn(
         "R²",
         r_squared,
         "higher",
         "Share of the variance of the held-out observations that the predictive mean explains; 0 is no better than their mean.",
     ),
-    Score(
+    ScoreColumn(
         "90% coverage",
         coverage,
         "nominal",
@@ -263,18 +263,20 @@ REGRESSION = (
 
 
 CLASSIFICATION = (
-    Score("accuracy", accuracy, "higher", "Fraction of observations whose most probable class is correct."),
-    Score("log density", mean_log_density, "higher", "Mean log predictive probability of the true class, in nats."),
-    Score(
+    ScoreColumn("accuracy", accuracy, "higher", "Fraction of observations whose most probable class is correct."),
+    ScoreColumn(
+        "log density", mean_log_density, "higher", "Mean log predictive probability of the true class, in nats."
+    ),
+    ScoreColumn(
         "Brier", brier, "lower", "Mean squared distance between probabilities and the one-hot observation, from 0 to 2."
     ),
-    Score(
+    ScoreColumn(
         "ECE",
         ece_of,
         "lower",
         "Expected calibration error: mean distance of the probability of the predicted class from the accuracy, over 15 bins.",
     ),
-    Score(
+    ScoreColumn(
         "AUROC of errors",
         error_auroc,
         "higher",

@@ -18,7 +18,7 @@ from bnnzoo.apps.reporting.results import Fitted, Results
 from bnnzoo.apps.reporting.style import MUTED, PALETTE, clean, drawn, new_figure
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import innermost, is_deterministic
-from bnnzoo.documents.page import Block, Cell, Code, Grid, Picture, Section, Sentences
+from bnnzoo.documents.page import Block, Code, Grid, Picture, Section, Sentences, TableCell
 from bnnzoo.inference.config import config_of
 from bnnzoo.plots.windows import STATISTICS, shown_statistics
 
@@ -164,10 +164,12 @@ def _figure(found: xr.Dataset) -> Figure:
 def _grid(found: xr.Dataset) -> Grid:
     names = shown_statistics(found)
     limit = SMALL / max(1, found.sizes["window"])
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[tuple[str | TableCell, ...]] = []
     for i in range(found.sizes["window"]):
         texts = {name: f"{float(found[name][i]):.3g}" for name in names}
-        cells = (Cell(text, is_warning=name == "drift_p_value" and float(text) < limit) for name, text in texts.items())
+        cells = (
+            TableCell(text, is_warning=name == "drift_p_value" and float(text) < limit) for name, text in texts.items()
+        )
         rows.append((str(i), f"{float(found['count'][i]):.0f}", *cells))
     note = f"P-values below {SMALL} divided by the number of windows are marked."
     return Grid("", note, ("window", "rows", *(STATISTICS[name] for name in names)), tuple(rows))

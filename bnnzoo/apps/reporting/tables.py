@@ -13,12 +13,12 @@ from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bnnzoo.apps.reporting.prediction_figures import TITLES
+from bnnzoo.apps.reporting.report_verdicts import pareto
 from bnnzoo.apps.reporting.results import Baseline, Fitted, Results, all_parts, paired_difference
 from bnnzoo.apps.reporting.scores import class_probabilities, observed
-from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import elbo, loo
-from bnnzoo.documents.page import Cell, Grid
+from bnnzoo.documents.page import Grid, TableCell
 from bnnzoo.trees.power import PairedComparison
 
 __all__ = [
@@ -77,7 +77,7 @@ def _every_column(results: Results) -> list[tuple[str, str, bool]]:
     ]
 
 
-def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
+def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[TableCell]]]:
     """Return the name and the cells of each method, in the order of :func:`columns`."""
     everyone: list[Fitted | Baseline] = [*results.fitted, *results.baselines]
     labels = [score.label for score in results.scores]
@@ -91,23 +91,23 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
     several = len(results.fitted) > 1
     table = []
     for one in everyone:
-        cells = [Cell(shown[label][one.name], is_best=several and best[label] == one.name) for label in labels]
+        cells = [TableCell(shown[label][one.name], is_best=several and best[label] == one.name) for label in labels]
         if one is results.fitted[0]:
-            cell = Cell("reference")
+            cell = TableCell("reference")
         else:
             found = paired_difference(one, results.fitted[0])
             numbers = f"{found.difference:+.3f} ± {found.standard_error:.3f} ({found.detectable:.3f}; {found.about_needed or NO})"
-            cell = Cell("–" if isnan(found.difference) else numbers)
+            cell = TableCell("–" if isnan(found.difference) else numbers)
         cells.append(cell)
         if isinstance(one, Baseline):
-            cells += [Cell("–")] * 5
+            cells += [TableCell("–")] * 5
         else:
             attributes, rhat, ess = one.test.attrs, one.worst_rhat, one.min_ess
             cells += [
-                Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
-                Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=one.is_chain and ess < MIN_ESS),
-                Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
-                *(Cell(text) for text in wall_time(attributes)),
+                TableCell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
+                TableCell("–" if isnan(ess) else f"{ess:.0f}", is_warning=one.is_chain and ess < MIN_ESS),
+                TableCell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
+                *(TableCell(text) for text in wall_time(attributes)),
             ]
         kept = zip(cells, _every_column(results), strict=True)
         table.append((one.name, [cell for cell, (_, _, is_brief) in kept if is_brief or not brief]))
@@ -117,7 +117,7 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
 def score_grid(results: Results) -> Grid:
     """Return the table of scores of a page."""
     labels = columns(results)
-    table: list[tuple[str | Cell, ...]] = [(name, *cells) for name, cells in rows(results)]
+    table: list[tuple[str | TableCell, ...]] = [(name, *cells) for name, cells in rows(results)]
     return Grid("", "", ("method", *(label for label, _ in labels)), tuple(table), tuple(labels))
 
 
@@ -210,7 +210,7 @@ def approximation_grid(results: Results) -> Grid | None:
             k, threshold, ess = found
             bound = elbo(one.train)
             value = f"{float(bound['value']):.2f} ± {float(bound['mcse']):.2f}"
-            rows.append((one.name, Cell(f"{k:.2f}", is_warning=k > threshold), f"{ess:.0f}", value))
+            rows.append((one.name, TableCell(f"{k:.2f}", is_warning=k > threshold), f"{ess:.0f}", value))
     note = (
         "Pareto k of the importance weights p(y, θ) / q(θ): at most 0.7 (less for few draws) if weighting could correct the "
         "approximation. ELBO: evidence lower bound in nats with its Monte Carlo standard error; a higher one is closer to the "
@@ -245,11 +245,11 @@ def distance_grid(found: xr.Dataset) -> Grid:
         Of :func:`bnnzoo.diagnostics.compare_posteriors`.
     """
     names = [str(name) for name in found.data_vars if f"{name}_floor" in found]
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[tuple[str | TableCell, ...]] = []
     for model in found["model"].to_numpy():
         own = found.sel(model=model)
         cells = [
-            Cell(
+            TableCell(
                 f"{float(own[name].mean()):.3g} (floor {float(own[f'{name}_floor'].mean()):.3g})",
                 is_warning=bool(own[name].mean() > own[f"{name}_limit"]),
             )
@@ -311,7 +311,7 @@ def loo_grid(results: Results) -> Grid | None:
     unreliable = {name: int((~(result.pareto_k <= GOOD_K)).sum()) for name, result in usable.items()}
     reliable = [name for name, result in usable.items() if unreliable[name] <= MAX_BAD * result.pareto_k.size]
     best = max(reliable, key=lambda name: usable[name].elpd, default=None)
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[tuple[str | TableCell, ...]] = []
     for name, result in sorted(found.items(), key=lambda each: each[0] not in reliable):
         if isinstance(result, str):
             rows.append((name, *["–"] * 6, result))

@@ -2,9 +2,9 @@
 
 from bnnzoo.apps.tables.checking import check_table, infer_task
 from bnnzoo.apps.tables.csv_files import read_table
+from bnnzoo.apps.tables.original_units import restore_units
+from bnnzoo.apps.tables.prepared_table import Missing, Table, TableError, Task
 from bnnzoo.apps.tables.preparing import prepare
-from bnnzoo.apps.tables.table import Missing, Table, TableError, Task
-from bnnzoo.apps.tables.units import restore_units
 
 __all__ = [
     "Missing",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_datetime64_any_dtype, is_numeric_dtype
 
-from bnnzoo.apps.tables.table import Missing, TableError, Task
+from bnnzoo.apps.tables.prepared_table import Missing, TableError, Task
 
 __all__ = ["check_table", "infer_task", "is_dates", "problems_of", "refuse_if_any"]
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pandas as pd
 
-from bnnzoo.apps.tables.table import TableError
+from bnnzoo.apps.tables.prepared_table import TableError
 
 __all__ = ["read_table"]
 

@@ -12,8 +12,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bnnzoo.apps.tables.checking import infer_task, problems_of, refuse_if_any
-from bnnzoo.apps.tables.filling import dates_to_days, drop_incomplete, impute
-from bnnzoo.apps.tables.table import Missing, Table, TableError, Task
+from bnnzoo.apps.tables.missing_values import dates_to_days, drop_incomplete, impute
+from bnnzoo.apps.tables.prepared_table import Missing, Table, TableError, Task
 
 __all__ = ["prepare"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from bnnzoo.apps.tables.table import TableError
+from bnnzoo.apps.tables.prepared_table import TableError
 from bnnzoo.core.data.arguments import argument_names, parameters_of
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.types import Model

@@ -182,22 +182,22 @@ def given_sites(density: LogDensity, values: Mapping[str, Tensor]) -> LogDensity
     >>> [site.name for site in some.sites], round(float(some.log_joint(torch.zeros(1)).exp()), 4)
     (['w'], 0.1995)
     """
-    model = _Given(density.model, values)
+    model = _ConditionedModel(density.model, values)
     return build_density(model, *density.data, dtype=density.dtype, device=density.device)
 
 
-class _Given:
+class _ConditionedModel:
     """A model some of whose sites have known values."""
 
     def __init__(self, model: Model, values: Mapping[str, Tensor]) -> None:
         self._model, self._values = model, values
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with _Known(self._values):
+        with _MadeDeterministic(self._values):
             return self._model(*args, **kwargs)
 
 
-class _Known(Messenger):
+class _MadeDeterministic(Messenger):
     """Turn sites into deterministic ones, which count neither as latent nor as observed."""
 
     def __init__(self, values: Mapping[str, Tensor]) -> None:

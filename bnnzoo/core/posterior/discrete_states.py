@@ -15,20 +15,20 @@ from bnnzoo.core.model.replay import replay
 from bnnzoo.core.program.sites import plates_of
 from bnnzoo.core.types import Data
 
-__all__ = ["Described", "described", "drawn_states"]
+__all__ = ["DiscreteAxes", "described", "drawn_states"]
 
 type Place = tuple[str, str]
 """``("discrete", site)`` or ``("discrete_probs", site)``."""
 
 
-class Described(NamedTuple):
+class DiscreteAxes(NamedTuple):
     """The plates of a discrete site's axes, None for those of events, and its values where they are numbers."""
 
     plates: tuple[str | None, ...]
     values: Tensor | None
 
 
-def described(density: LogDensity, theta: Tensor, *data: Any) -> dict[str, Described]:
+def described(density: LogDensity, theta: Tensor, *data: Any) -> dict[str, DiscreteAxes]:
     """Return what is known of each discrete site, and of deterministic sites that depend on them, for some data."""
     own = enumerated(density.model)
     if own is None:
@@ -38,10 +38,10 @@ def described(density: LogDensity, theta: Tensor, *data: Any) -> dict[str, Descr
     for number, variable in graph.variables.items():
         support = graph.supports[number]
         events = (None,) * (support.ndim - 1)
-        found[variable.site] = Described((*_ordered(graph, number), *events), None if events else support)
+        found[variable.site] = DiscreteAxes((*_ordered(graph, number), *events), None if events else support)
     nodes = replay(own.model, values, data, density.observed, density.device)
     nodes = {name: node for name, node in nodes.items() if name in own.dependent}
-    return found | {name: Described(plates_of(node), None) for name, node in nodes.items()}
+    return found | {name: DiscreteAxes(plates_of(node), None) for name, node in nodes.items()}
 
 
 def drawn_states(density: LogDensity, theta: Tensor, *data: Any) -> dict[Place, Tensor]:

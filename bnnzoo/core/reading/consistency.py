@@ -20,7 +20,7 @@ from bnnzoo.core.model.replay import Node, discover, log_prob, scaled_sum
 from bnnzoo.core.program.sites import ModelError, ModelWarning, is_factor, is_subsample
 from bnnzoo.core.program.statements import of_overwriting
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.reading.gradients import Terms, Weighted, ask_gradients, probes
+from bnnzoo.core.reading.gradient_check import Terms, WeightedTerms, ask_gradients, probes
 from bnnzoo.core.types import Data
 from bnnzoo.engine.agreement import is_close
 from bnnzoo.engine.torch_private import ignore_slow_batching
@@ -48,7 +48,7 @@ def refuse_inconsistent(
     """Refuse a model that is random beyond its sites, loses gradients, or pairs observations and distributions wrongly.
 
     The log density at the values of the model's first run is compared with that of the first run, and the gradient at a start
-    with a finite difference in one random direction for each latent site (:mod:`bnnzoo.core.reading.gradients`). All points
+    with a finite difference in one random direction for each latent site (:mod:`bnnzoo.core.reading.gradient_check`). All points
     are evaluated in one batch, so the model runs once more, and twice again only where it is suspected of drawing random
     numbers.
 
@@ -116,17 +116,17 @@ def _evaluated_at_starts(
     try:
         if traced:
             value, gradient = _in_parts(density, len(starts))(points)
-            about = Weighted.at(terms, *asked, few)
+            about = WeightedTerms.at(terms, *asked, few)
         elif data is few:
-            everything = Weighted.at(terms, *_joined(points, *asked), few)
+            everything = WeightedTerms.at(terms, *_joined(points, *asked), few)
             value, gradient = everything.value[: len(points)], everything.gradient[: len(points)]
             about = everything[slice(len(points), None)]
         else:
             # in one run of the model; random numbers inside it differ from point to point
             log_joint = vmap(density.log_joint, (0, *(None for _ in data)), randomness="different")
             value, gradient = value_and_grad_of(lambda leaf: log_joint(leaf, *data), points)
-            about = Weighted.at(terms, *asked, few)
-        evaluate = partial(Weighted.at, terms, data=few)
+            about = WeightedTerms.at(terms, *asked, few)
+        evaluate = partial(WeightedTerms.at, terms, data=few)
     except ModelError:
         raise
     except Exception:  # the model's own code may raise anything where it cannot be batched, or on fewer rows
@@ -141,7 +141,7 @@ def _evaluated_at_starts(
             if overwriting := of_overwriting(error):
                 raise overwriting from error
             return None
-        evaluate = partial(Weighted.one_by_one, terms, data=data)
+        evaluate = partial(WeightedTerms.one_by_one, terms, data=data)
         about = evaluate(*asked)
     whole = data is density.data
     if not (whole and is_close(value[0], torch.add(*density.terms_of(known, first)).detach().to(value.dtype))):

@@ -17,13 +17,13 @@ from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.core.settings import Count, NonNegative, Positive
 from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.held_out import refuse_no_rows
-from bnnzoo.inference.optimise.objectives import Inputs
-from bnnzoo.inference.optimise.runs import NoiseSource
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
+from bnnzoo.inference.optimise.training_run import NoiseSource
 
 __all__ = ["FGSM", "Adversary", "InputSpace", "VirtualAdversarial", "input_space"]
 
-type MemberFunction = Callable[[Tensor, Inputs], Tensor]
+type MemberFunction = Callable[[Tensor, ObjectiveInputs], Tensor]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class FGSM:
     def objective(self, base: MemberFunction, density: LogDensity, inputs: InputSpace) -> MemberFunction:
         """Return the mean of the objective at the data and at the moved inputs."""
 
-        def value(theta: Tensor, step: Inputs) -> Tensor:
+        def value(theta: Tensor, step: ObjectiveInputs) -> Tensor:
             moved = self._moved(theta.detach(), step.batch.data, density, inputs)
             there = step._replace(batch=step.batch._replace(data=moved))
             return 0.5 * base(theta, step) + 0.5 * base(theta, there)
@@ -157,7 +157,7 @@ class VirtualAdversarial:
                     f"site {name!r} ({type(fn).__name__}). Use adversarial=FGSM(), which needs its density alone."
                 ) from None
 
-        def value(theta: Tensor, step: Inputs) -> Tensor:
+        def value(theta: Tensor, step: ObjectiveInputs) -> Tensor:
             data, starts = step.batch.data, step.noise
             here = _predictions(density, theta.detach(), data)
 

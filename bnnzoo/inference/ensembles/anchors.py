@@ -14,8 +14,8 @@ from bnnzoo.core.model.replay import Node
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.inference.ensembles.adversarial import MemberFunction
-from bnnzoo.inference.optimise.batches import Batch
-from bnnzoo.inference.optimise.objectives import Inputs
+from bnnzoo.inference.optimise.batches import StepBatch
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 
 __all__ = ["Anchors", "anchors", "is_gaussian"]
@@ -72,7 +72,7 @@ class Anchors:
         Unless the noise ``is_scaled``, it is divided by the noise scales at theta, which count as constants.
         """
 
-        def value(theta: Tensor, inputs: Inputs) -> Tensor:
+        def value(theta: Tensor, inputs: ObjectiveInputs) -> Tensor:
             shift, *noise = inputs.constants
             data = inputs.batch.data[:-1] if self.sites else inputs.batch.data
             there = inputs._replace(batch=inputs.batch._replace(data=data, dims=inputs.batch.dims[: len(data)]))
@@ -81,7 +81,9 @@ class Anchors:
 
         return value
 
-    def _pull(self, theta: Tensor, batch: Batch, noise: list[Tensor], density: LogDensity, is_scaled: bool) -> Tensor:
+    def _pull(
+        self, theta: Tensor, batch: StepBatch, noise: list[Tensor], density: LogDensity, is_scaled: bool
+    ) -> Tensor:
         *arguments, rows = batch.data
         nodes, total = density.nodes(theta, *arguments), theta.new_zeros(())
         for name, epsilon in zip(self.sites.values(), noise, strict=True):

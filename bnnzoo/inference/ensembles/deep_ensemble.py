@@ -27,17 +27,17 @@ from bnnzoo.inference.ensembles.held_out import (
 from bnnzoo.inference.ensembles.interpolation import warn_of_interpolation
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
 from bnnzoo.inference.ensembles.spread import warn_of_spread
-from bnnzoo.inference.ensembles.weighted import WeightedMembers
-from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches, RowBatches
+from bnnzoo.inference.ensembles.weighted_members import WeightedMembers
+from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, RowBatches, StepBatch
+from bnnzoo.inference.optimise.independent_members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.lbfgs import lbfgs
-from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective, log_joint_objective
+from bnnzoo.inference.optimise.objectives import MemberObjective, Objective, ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping
 from bnnzoo.inference.optimise.optimisers import Adam
-from bnnzoo.inference.optimise.runs import NoiseSource
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import NoiseSource
 from bnnzoo.inference.starts import Start, starting_points
 
 __all__ = ["DeepEnsemble", "Weights"]
@@ -269,18 +269,18 @@ def _at_modes(team: Team, density: LogDensity, theta: Tensor) -> tuple[Tensor, i
     """
     drawn, count = anchors(density, MemberStreams(team.seed, team.members)), 0
     data = drawn.numbered(density).data
-    everything = Batch(data, (None,) * len(data))
+    everything = StepBatch(data, (None,) * len(data))
     for _ in range(NUM_SEARCHES):
         scaled = drawn.scaled_at(theta, density)
         objective = MemberObjective(scaled.objective(log_joint_objective(density).function, density, is_scaled=True))
-        inputs = Inputs((), scaled.constants, (), everything)
+        inputs = ObjectiveInputs((), scaled.constants, (), everything)
         both = Lowered(objective.value_and_grad, objective.looped_value_and_grad)
         mode = lbfgs(partial(_at, both, inputs), theta, POLISH_STEPS, TOLERANCE)
         theta, count = mode.theta, count + mode.num_evaluations
     return theta, count
 
 
-def _at(both: Lowered, inputs: Inputs, theta: Tensor) -> tuple[Tensor, Tensor]:
+def _at(both: Lowered, inputs: ObjectiveInputs, theta: Tensor) -> tuple[Tensor, Tensor]:
     found: tuple[Tensor, Tensor] = both(theta, inputs)
     return found
 
@@ -289,7 +289,7 @@ def _objective(team: Team, density: LogDensity) -> tuple[Objective, LogDensity, 
     """Return the objective, the density whose data its batches are cut from, its constants, and the noise of a step."""
     method, streams = team.method, MemberStreams(team.seed, team.members)
     plain = log_joint_objective(density)
-    value: Callable[[Tensor, Inputs], Tensor] = plain.function
+    value: Callable[[Tensor, ObjectiveInputs], Tensor] = plain.function
     noise: NoiseSource = lambda _: ()  # noqa: E731
     of_batches = density
     constants: tuple[Tensor, ...] = ()

@@ -13,7 +13,7 @@ from bnnzoo.core.model.outputs import row_jacobians
 from bnnzoo.core.reading.streamed import StreamedDensity, num_held, rows_of
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import IndependentBatches
-from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.stiffness import largest_curvature
 from bnnzoo.inference.optimise.streams import MemberStreams
 
@@ -58,7 +58,7 @@ def default_rate(density: LogDensity, start: Tensor, batch_size: int, momentum: 
     noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
 
     def gradient(theta: Tensor) -> Tensor:
-        return both(theta, Inputs((), (), (), batch))[1]
+        return both(theta, ObjectiveInputs((), (), (), batch))[1]
 
     curvature = largest_curvature(gradient, start, torch.ones_like(start), noise)
     steepest = float(curvature.max()) / density.num_data

@@ -18,14 +18,14 @@ from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.optimise.batches import batches_of
+from bnnzoo.inference.optimise.independent_members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
-from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.pathfinder import NEWTON_STEPS, uphill
-from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import Trained
 from bnnzoo.inference.starts import Start, evaluated_starts
 
 __all__ = ["MAP"]

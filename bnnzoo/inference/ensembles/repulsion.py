@@ -14,7 +14,7 @@ from bnnzoo.core.likelihood.readout import read
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import NonNegative, Positive
-from bnnzoo.inference.optimise.objectives import Inputs, Objective
+from bnnzoo.inference.optimise.objectives import Objective, ObjectiveInputs
 
 __all__ = ["FunctionRepulsion", "Repulsive", "repulsive_force"]
 
@@ -77,14 +77,14 @@ class Repulsive:
         """
         return cls(base, _outputs(density), repulsion)
 
-    def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, params: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
         """Return the value ``[C]`` and its gradient with the repulsive term ``[C, P]`` at ``params[C, P]``."""
         value, gradient = self.base.value_and_grad(params, inputs)
         found, pull_back = vjp(vmap(self._at(inputs)), params)[:2]
         (force,) = pull_back(repulsive_force(found.detach(), self.repulsion.bandwidth))
         return value, gradient + self.repulsion.strength * force
 
-    def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def looped_value_and_grad(self, params: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
         """Return the same, one member after another."""
         value, gradient = self.base.looped_value_and_grad(params, inputs)
         with torch.enable_grad():
@@ -93,7 +93,7 @@ class Repulsive:
             (force,) = torch.autograd.grad(found, leaf, repulsive_force(found.detach(), self.repulsion.bandwidth))
         return value, gradient + self.repulsion.strength * force
 
-    def _at(self, inputs: Inputs) -> Callable[[Tensor], Tensor]:
+    def _at(self, inputs: ObjectiveInputs) -> Callable[[Tensor], Tensor]:
         return lambda theta: self.function(theta, *inputs.batch.data)
 
 

@@ -20,7 +20,7 @@ from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.moments import IterateMoments
 from bnnzoo.inference.optimise.batches import IndependentBatches
-from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
+from bnnzoo.inference.optimise.independent_members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import SGD
 from bnnzoo.inference.optimise.schedules import DecayToConstant

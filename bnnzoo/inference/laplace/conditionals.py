@@ -10,9 +10,9 @@ from torch.func import grad, vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.failures import is_numerical
-from bnnzoo.inference.laplace.hessian import negative_hessian
+from bnnzoo.inference.laplace.hessian_products import negative_hessian
 
-__all__ = ["Conditionals", "Given"]
+__all__ = ["ConditionalModes", "Conditionals"]
 
 MAX_STEPS, MAX_HALVINGS, DECREMENT = 50, 12, 1e-6
 NUM_CORRECTIONS, MAX_CORRECTION = 3, 0.5  # of means, and the largest of each, in standard deviations
@@ -20,7 +20,7 @@ MAX_ELEMENTS = 2**23  # of what is computed together
 
 
 @dataclass(frozen=True)
-class Given:
+class ConditionalModes:
     """The modes of the other parameters given hyperparameters, and the marginal density by Laplace's approximation.
 
     Attributes
@@ -46,7 +46,7 @@ class Conditionals:
         self._size = max(1, MAX_ELEMENTS // rows)
         self.num_gradients = 0
 
-    def at(self, phi: Tensor, start: Tensor) -> Given:
+    def at(self, phi: Tensor, start: Tensor) -> ConditionalModes:
         """Return the modes given ``phi[M, H]`` by Newton's iteration from the other parameters of ``start[M, P]``."""
         theta = start.index_copy(1, self._index, phi)
         value = self._values(theta)
@@ -68,7 +68,7 @@ class Conditionals:
         factor, failed = torch.linalg.cholesky_ex(self._block(precision).nan_to_num(0.0))
         size = len(self._others)
         found = value + 0.5 * size * math.log(2 * math.pi) - factor.diagonal(dim1=-2, dim2=-1).log().sum(1)
-        return Given(theta, torch.where((failed == 0) & found.isfinite(), found, -torch.inf), precision)
+        return ConditionalModes(theta, torch.where((failed == 0) & found.isfinite(), found, -torch.inf), precision)
 
     def slopes(self, precision: Tensor) -> tuple[Tensor, Tensor]:
         """Return the covariance ``[M, R, R]`` of the others and how their modes move with the hyperparameters, ``[M, R, H]``."""

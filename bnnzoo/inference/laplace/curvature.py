@@ -32,7 +32,7 @@ from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian
+from bnnzoo.inference.laplace.hessian_products import diagonal_if_diagonal, negative_hessian
 
 __all__ = [
     "Curvature",

@@ -19,7 +19,7 @@ from bnnzoo.inference.laplace.family import (
     laplace_posterior,
     warn_of_joint_mode,
 )
-from bnnzoo.inference.laplace.hessian import hessian_diagonal
+from bnnzoo.inference.laplace.hessian_products import hessian_diagonal
 
 __all__ = ["DiagonalLaplace"]
 

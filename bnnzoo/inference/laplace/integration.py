@@ -9,7 +9,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import Gaussian, Mixture
-from bnnzoo.inference.laplace.conditionals import Conditionals, Given
+from bnnzoo.inference.laplace.conditionals import ConditionalModes, Conditionals
 
 __all__ = ["MAX_INTEGRATED", "MAX_OTHERS", "integrated"]
 
@@ -94,11 +94,11 @@ class _Around:
     """The marginal density around its mode."""
 
     conditionals: Conditionals
-    centre: Given
+    centre: ConditionalModes
     index: Tensor
     slope: Tensor
 
-    def at(self, away: Tensor) -> Given:
+    def at(self, away: Tensor) -> ConditionalModes:
         """Return what is given hyperparameters that are ``away[M, H]`` from the mode."""
         start = self.centre.theta + away @ self.slope
         return self.conditionals.at(self.centre.theta[0, self.index] + away, start)

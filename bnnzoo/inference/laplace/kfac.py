@@ -26,7 +26,7 @@ from bnnzoo.inference.laplace.family import (
     laplace_posterior,
     refuse_reparametrised,
 )
-from bnnzoo.inference.laplace.hessian import hessian_diagonal
+from bnnzoo.inference.laplace.hessian_products import hessian_diagonal
 from bnnzoo.inference.laplace.whole_model import WholeModel
 
 __all__ = ["KFACLaplace"]

@@ -16,7 +16,7 @@ from bnnzoo.inference.laplace.family import (
     warn_if_not_converged,
     warn_of_joint_mode,
 )
-from bnnzoo.inference.laplace.marginal import over_scales
+from bnnzoo.inference.laplace.hyperparameter_marginal import over_scales
 from bnnzoo.inference.laplace.refine import refined
 
 __all__ = ["Laplace"]

@@ -30,7 +30,7 @@ from bnnzoo.inference.laplace.family import (
     warn_if_not_converged,
     warn_of_joint_mode,
 )
-from bnnzoo.inference.laplace.hessian import hessian_diagonal
+from bnnzoo.inference.laplace.hessian_products import hessian_diagonal
 
 __all__ = ["LowRankLaplace", "precision_product"]
 

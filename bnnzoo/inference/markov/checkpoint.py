@@ -17,8 +17,8 @@ import torch
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.fingerprint import VALUES, fingerprint
 from bnnzoo.inference.markov.checkpoint_blocks import Block, pack, read_block, unpack, write_block
+from bnnzoo.inference.markov.checkpoint_folder import Fingerprint, WriterLock, attributes_of, open_chains
 from bnnzoo.inference.markov.protocols import Loop
-from bnnzoo.inference.markov.store import Fingerprint, WriterLock, attributes_of, open_chains
 
 __all__ = ["Checkpoint", "fingerprint_of"]
 

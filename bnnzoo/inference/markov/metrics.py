@@ -17,7 +17,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.adaptation import shrunk
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRankMatrix, Metric
 
 __all__ = [
     "MOST_DRAWS",
@@ -195,7 +195,7 @@ def inverse_mass_of(metric: Metric) -> dict[str, Tensor]:
     The rest are ``directions`` ``[C, P, K]`` and their ``eigenvalues`` ``[C, K]``, in units of ``inverse_mass``.
     """
     inverse = metric.inverse_mass
-    if isinstance(inverse, LowRank):
+    if isinstance(inverse, LowRankMatrix):
         return {
             "inverse_mass": inverse.left.square(),
             "directions": inverse.directions,
@@ -230,7 +230,7 @@ def _to(like: Tensor, metric: Metric) -> Metric:
 def _own_variances(metric: Metric) -> Array:
     """Return the diagonals ``[C, P]`` of inverse masses."""
     inverse = metric.inverse_mass
-    if isinstance(inverse, LowRank):
+    if isinstance(inverse, LowRankMatrix):
         left, directions, eigenvalues, _ = map(_array, inverse)
         along = np.sum(directions**2 * (eigenvalues - 1)[:, None], 2)
         return left**2 * (1 + along)
@@ -346,9 +346,9 @@ def _geometric_mean(first: Array, second: Array) -> Array:
     return found
 
 
-def _applied(matrix: Tensor | LowRank, rows: Array) -> Array:
+def _applied(matrix: Tensor | LowRankMatrix, rows: Array) -> Array:
     """Return matrices of chains times ``rows[C, n, P]``."""
-    if isinstance(matrix, LowRank):
+    if isinstance(matrix, LowRankMatrix):
         left, directions, eigenvalues, right = map(_array, matrix)
         scaled = rows * right[:, None]
         return left[:, None] * (scaled + scaled @ directions * (eigenvalues - 1)[:, None] @ directions.mT)
@@ -356,9 +356,9 @@ def _applied(matrix: Tensor | LowRank, rows: Array) -> Array:
     return rows * found[:, None] if found.ndim == 2 else rows @ found.mT
 
 
-def _in_units(root: Tensor | LowRank, rows: Array) -> Array:
+def _in_units(root: Tensor | LowRankMatrix, rows: Array) -> Array:
     """Return ``A^T`` times rows, for ``A A^T`` the mass matrix: differences of draws in units in which that is the identity."""
-    if isinstance(root, LowRank):
+    if isinstance(root, LowRankMatrix):
         return _applied(root._replace(left=root.right, right=root.left), rows)
     return _applied(root if root.ndim == 2 else root.mT, rows)
 
@@ -380,8 +380,8 @@ def _ratio_of_steepest(first: Array, second: Array) -> Array:
 
 
 def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
-    inverse_mass = LowRank(scale, directions, eigenvalues, scale)
-    return Metric(inverse_mass, LowRank(1 / scale, directions, eigenvalues.rsqrt(), torch.ones_like(scale)))
+    inverse_mass = LowRankMatrix(scale, directions, eigenvalues, scale)
+    return Metric(inverse_mass, LowRankMatrix(1 / scale, directions, eigenvalues.rsqrt(), torch.ones_like(scale)))
 
 
 def _without_directions(scale: Array) -> tuple[Array, ...]:

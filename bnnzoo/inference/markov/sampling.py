@@ -27,9 +27,9 @@ from bnnzoo.inference.markov.chain_settings import (
     superchains_of,
 )
 from bnnzoo.inference.markov.checkpoint import Checkpoint, fingerprint_of
+from bnnzoo.inference.markov.checkpoint_folder import Fingerprint, open_store
 from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
 from bnnzoo.inference.markov.protocols import Loop, Sampler, Scaled, SeparateChains
-from bnnzoo.inference.markov.store import Fingerprint, open_store
 from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
 
 __all__ = ["sample_chains", "sample_together"]

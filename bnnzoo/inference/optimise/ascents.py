@@ -15,7 +15,7 @@ from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.value_and_grad import single_value_and_grad
 from bnnzoo.inference.optimise.lbfgs import HISTORY, Evaluate, Limits, ascent, begun
 
-__all__ = ["MAX_STEPS", "Ascent", "SearchPoints", "Units", "climbed"]
+__all__ = ["MAX_STEPS", "AffineCoordinates", "Ascent", "SearchPoints", "climbed"]
 
 MIN_FITS = 30
 """Fits whose searches take as long in Python as compiling takes, about 2 s."""
@@ -27,7 +27,7 @@ STEPS_TRIED = 3
 """Steps after which native code must be where Python is."""
 
 
-class Units(NamedTuple):
+class AffineCoordinates(NamedTuple):
     """Coordinates of a search: ``theta = loc + root z``, for ``loc[P]`` and ``root[P, P]``."""
 
     loc: Tensor
@@ -61,7 +61,7 @@ def climbed(
     evaluate: Evaluate,
     start: SearchPoints,
     limits: Limits,
-    units: Units | None = None,
+    units: AffineCoordinates | None = None,
     *,
     keeps_way: bool = False,
 ) -> Ascent:
@@ -76,7 +76,7 @@ def climbed(
     start : SearchPoints
     limits : Limits
         At most 200 steps.
-    units : Units, optional
+    units : AffineCoordinates, optional
         Default: those of theta.
     keeps_way : bool
         Whether the way is asked for; otherwise it may be empty.
@@ -152,7 +152,9 @@ class _NativeAscents:
         example = [each[0] for each in start]
         self._runs = NativeRuns(one, [*example, *self._given(start.z, Limits(1, 0.0), None, density.data)], {0, 1, 2})
 
-    def __call__(self, start: SearchPoints, limits: Limits, units: Units | None, data: Sequence[Any]) -> Ascent:
+    def __call__(
+        self, start: SearchPoints, limits: Limits, units: AffineCoordinates | None, data: Sequence[Any]
+    ) -> Ascent:
         z, cost, slope, way, steps = self._runs(*start, *self._given(start.z, limits, units, data))
         places = torch.arange(int(steps.max()) + 1).clamp(max=steps[:, None])
         return Ascent(SearchPoints(z, -cost, -slope), way[torch.arange(len(z))[:, None], places])
@@ -163,7 +165,7 @@ class _NativeAscents:
         pairs = zip(self._runs(*start, *given), self._one(*(each[0] for each in start), *given), strict=True)
         return all(is_close(a[0], b) for a, b in pairs)
 
-    def _given(self, z: Tensor, limits: Limits, units: Units | None, data: Sequence[Any]) -> list[Tensor]:
+    def _given(self, z: Tensor, limits: Limits, units: AffineCoordinates | None, data: Sequence[Any]) -> list[Tensor]:
         """Return what all searches are given besides where they start."""
         numbers = [z.new_tensor(float(each)) for each in limits]
         loc, root = units or (z.new_zeros(z.shape[1]), torch.eye(z.shape[1], dtype=z.dtype))

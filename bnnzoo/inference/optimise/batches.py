@@ -21,20 +21,20 @@ from bnnzoo.inference.optimise.streams import MemberStreams
 
 __all__ = [
     "AllRows",
-    "Batch",
     "Batches",
     "Bootstrap",
     "IndependentBatches",
     "MemberBatches",
     "MiniBatches",
     "RowBatches",
+    "StepBatch",
     "batches_of",
     "refuse_no_rows",
     "selected_rows",
 ]
 
 
-class Batch(NamedTuple):
+class StepBatch(NamedTuple):
     """The arguments of the model at one step.
 
     Attributes
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 class Batches(Protocol):
     """A source of batches."""
 
-    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[StepBatch]:
         """Return an endless stream of batches, all of one shape, for the members of ``streams``."""
         ...
 
@@ -81,7 +81,7 @@ class RowBatches(ABC):
         """Tell whether every step sees the same rows, all of them."""
         return self.num_rows is None or self.num_rows >= num_data
 
-    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[StepBatch]:
         """Return an endless stream of batches; see :class:`Batches`.
 
         Raises
@@ -94,7 +94,7 @@ class RowBatches(ABC):
                 raise ValueError(
                     "Bootstrap weights belong to rows, which a DataLoader does not name: pass its dataset."
                 )
-            return (Batch(data, (None,) * len(data)) for data in density.batches())
+            return (StepBatch(data, (None,) * len(data)) for data in density.batches())
         if self.num_rows is not None:
             refuse_no_rows(self.num_rows, density)
         weights = self.row_weights(density.num_data, streams)
@@ -245,20 +245,20 @@ def _epochs(num_data: int, size: int, generator: torch.Generator) -> Iterator[Te
         yield from reversed([rows for rows in order.split(size) if len(rows) == size])
 
 
-def _chosen(density: LogDensity, indices: Iterator[Tensor | None], weights: Tensor | None) -> Iterator[Batch]:
+def _chosen(density: LogDensity, indices: Iterator[Tensor | None], weights: Tensor | None) -> Iterator[StepBatch]:
     everything = slice(0, density.num_data)
-    whole: Batch | None = None
+    whole: StepBatch | None = None
     for index in indices:
         if index is not None:
             yield selected_rows(density, index, weights)
             continue
         if whole is None:
             data = rows_of(density, everything) if isinstance(density, StreamedDensity) else density.data
-            whole = Batch(data, (None,) * len(data), weights)
+            whole = StepBatch(data, (None,) * len(data), weights)
         yield whole
 
 
-def selected_rows(density: LogDensity, index: Tensor, weights: Tensor | None = None) -> Batch:
+def selected_rows(density: LogDensity, index: Tensor, weights: Tensor | None = None) -> StepBatch:
     """Return the batch of rows ``[B]`` for all members, or ``[C, B]`` for each; weights are of all rows ``[C, N]``."""
     index = index.to(density.device)
     data = rows_of(density, index)
@@ -266,7 +266,7 @@ def selected_rows(density: LogDensity, index: Tensor, weights: Tensor | None = N
     dims = tuple(0 if own and has_rows(whole, count) else None for whole in density.data)
     if weights is not None:
         weights = weights.gather(1, index) if own else weights[:, index]
-    return Batch(data, dims, weights)
+    return StepBatch(data, dims, weights)
 
 
 def refuse_no_rows(size: int, density: LogDensity) -> None:

@@ -159,7 +159,7 @@ class State(NamedTuple):
     way: Tensor
 
 
-class _Search(NamedTuple):
+class _LineSearch(NamedTuple):
     """A line search: the best points so far, the rows that have found theirs, each row's step, and what it took."""
 
     best: _Point
@@ -341,17 +341,17 @@ def _rounding(point: _Point) -> Tensor:
     return 10 * torch.finfo(point.f.dtype).eps * point.f.abs()
 
 
-def _searched(evaluate: Evaluate, state: State, data: Any) -> _Search:
+def _searched(evaluate: Evaluate, state: State, data: Any) -> _LineSearch:
     """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks."""
     point, active = state.point, state.active
     slope, none = -2 * state.gain, 0 * state.num_rejected
-    begin = _Search(point, torch.zeros_like(active), active.to(point.f), torch.zeros_like(point.f), none, none)
+    begin = _LineSearch(point, torch.zeros_like(active), active.to(point.f), torch.zeros_like(point.f), none, none)
 
-    def going(search: _Search, given: Any) -> Tensor:
+    def going(search: _LineSearch, given: Any) -> Tensor:
         found: Tensor = (given[3] & ~search.moved).any() & (search.count < MAX_HALVINGS)
         return found
 
-    def body(search: _Search, given: Any) -> _Search:
+    def body(search: _LineSearch, given: Any) -> _LineSearch:
         point, direction, slope, active, data = given
         best, moved, step = search.best, search.moved, search.step
         x = torch.where(moved[:, None], best.x, point.x + step[:, None] * direction)
@@ -365,9 +365,9 @@ def _searched(evaluate: Evaluate, state: State, data: Any) -> _Search:
         accepted = looking & better & usable
         refused = search.num_rejected if _is_known_to_be(usable) else search.num_rejected + (looking & ~usable).sum()
         best = trial if _is_known_to_be(accepted) else trial.where(accepted, best)
-        return _Search(best, moved | accepted, step / 2, search.spent + looking, search.count + 1, refused)
+        return _LineSearch(best, moved | accepted, step / 2, search.spent + looking, search.count + 1, refused)
 
-    found: _Search = while_loop(going, body, begin, (point, state.direction, slope, active, data))
+    found: _LineSearch = while_loop(going, body, begin, (point, state.direction, slope, active, data))
     return found
 
 

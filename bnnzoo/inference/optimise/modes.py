@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import has_weights
 from bnnzoo.core.verdict.several_modes import MATTERS
-from bnnzoo.inference.optimise.ascents import SearchPoints, Units, climbed
+from bnnzoo.inference.optimise.ascents import AffineCoordinates, SearchPoints, climbed
 from bnnzoo.inference.optimise.lbfgs import Limits
 from bnnzoo.inference.optimise.pathfinder import NEAR, Frame, Way, at_peak, log_ratios
 from bnnzoo.inference.starts import spread_starts
@@ -154,7 +154,7 @@ def _ends(density: LogDensity, frame: Frame, start: Tensor) -> list[Tensor]:
     limits = Limits(MAX_EVALUATIONS, 0.0, LEAST_GAIN, MAX_EVALUATIONS)
     near = climbed(density, evaluate, SearchPoints(start, value, gradient), limits).end
     again = SearchPoints(_whitened(frame.root, near.z - frame.loc), near.value, near.gradient @ frame.root)
-    found = climbed(density, evaluate, again, limits, Units(frame.loc, frame.root)).end
+    found = climbed(density, evaluate, again, limits, AffineCoordinates(frame.loc, frame.root)).end
     order = found.value.argsort(descending=True, stable=True)
     return [frame.loc + frame.root @ found.z[i] for i in order.tolist() if bool(usable[i])]
 

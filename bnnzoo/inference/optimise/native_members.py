@@ -15,10 +15,10 @@ from bnnzoo.engine.chunks import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
-from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs, inputs_of_member
 from bnnzoo.inference.optimise.step_inputs import StepInputs, shapes_of
 from bnnzoo.inference.optimise.training_program import Layout, Member, TrainingCounters, TrainingPlan, member_loop
+from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, Run, StepArguments, Trained, tensors_of
 
 __all__ = ["NativeMembers"]
 
@@ -40,7 +40,7 @@ class NativeMembers:
     run : Run
     inner : Inner
         Gradient of one member's objective; see :func:`bnnzoo.inference.optimise.native_training.member_gradient`.
-    first : Given
+    first : StepArguments
         What the first step is given, of the same shapes as all others.
     same_rows : bool
         Whether every step sees the same rows.
@@ -56,7 +56,7 @@ class NativeMembers:
         self,
         run: Run,
         inner: Inner,
-        first: Given,
+        first: StepArguments,
         same_rows: bool,
         num_threads: int | None = None,
         compiles: bool = True,
@@ -69,7 +69,7 @@ class NativeMembers:
         self._table = TRIAL_STEP_FACTOR * run.table[:1].repeat(self.max_steps, 1)
         plans = []
         for member in range(self.num_members):
-            inputs = inputs_of_member(Inputs((), run.constants, (), first.batch), member)
+            inputs = inputs_of_member(ObjectiveInputs((), run.constants, (), first.batch), member)
             rows = [each.detach() for each in tensors_of(inputs.batch)] if same_rows else []
             given = self._inputs.of_member(member)
             plans.append(TrainingPlan(self._table, given, list(inputs.constants), rows, inner.constants))
@@ -106,7 +106,7 @@ class NativeMembers:
                 self.chunk([tensor.clone() for tensor in self._states[0]], self._plans[0])
         return self.chunk.how == "compiled"
 
-    def advance(self, table: Tensor, given: Sequence[Given]) -> tuple[Tensor, Tensor]:
+    def advance(self, table: Tensor, given: Sequence[StepArguments]) -> tuple[Tensor, Tensor]:
         """Take a step for each row of ``table[n, K]``, and return values and iterates.
 
         Returns

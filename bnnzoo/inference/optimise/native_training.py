@@ -8,9 +8,9 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.chunks import Inner, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.optimise.native_members import NativeMembers
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
+from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, inputs_of_member
 from bnnzoo.inference.optimise.observers import SeesChunks, StepProgress
-from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
+from bnnzoo.inference.optimise.training_run import Run, StepArguments, Steps, Trained
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
 
@@ -23,7 +23,7 @@ share them among cores."""
 
 
 def native_members(
-    run: Run, first: Given, same_rows: bool, log: EngineLog, *, is_asked: bool = False
+    run: Run, first: StepArguments, same_rows: bool, log: EngineLog, *, is_asked: bool = False
 ) -> NativeMembers | None:
     """Return members that train in native code, or None where that does not pay, unless it is asked for, or cannot be done.
 
@@ -31,7 +31,7 @@ def native_members(
     ----------
     run : Run
         Of so many steps that compiling pays.
-    first : Given
+    first : StepArguments
         What the first step is given.
     same_rows : bool
         Whether every step sees the same rows.
@@ -48,7 +48,7 @@ def native_members(
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows, log=log), log)
 
 
-def member_gradient(run: Run, first: Given, log: EngineLog | None = None) -> Inner | None:
+def member_gradient(run: Run, first: StepArguments, log: EngineLog | None = None) -> Inner | None:
     """Return ``(params[Q], scalars, constants, noise, rows) -> (objective [], gradient [Q])`` of one member as a graph.
 
     None where members depend on each other, or where it cannot be traced: ``log`` takes down why.
@@ -60,7 +60,7 @@ def member_gradient(run: Run, first: Given, log: EngineLog | None = None) -> Inn
         objective.alone if objective.num_terms == 1 else objective.function
     )  # a loop over terms would be written out
     scalars = run.table[0, run.num_own :].unbind()
-    inputs = inputs_of_member(Inputs(scalars, run.constants, first.noise, first.batch), 0)
+    inputs = inputs_of_member(ObjectiveInputs(scalars, run.constants, first.noise, first.batch), 0)
     leaves, spec = pytree.tree_flatten(inputs)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 

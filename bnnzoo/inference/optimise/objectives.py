@@ -12,12 +12,12 @@ from torch.func import grad_and_value, vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import common_scale, log_prob
 from bnnzoo.engine.value_and_grad import eager_value_and_grad
-from bnnzoo.inference.optimise.batches import Batch
+from bnnzoo.inference.optimise.batches import StepBatch
 
-__all__ = ["Inputs", "MemberObjective", "Objective", "inputs_of_member", "log_joint_objective"]
+__all__ = ["MemberObjective", "Objective", "ObjectiveInputs", "inputs_of_member", "log_joint_objective"]
 
 
-class Inputs(NamedTuple):
+class ObjectiveInputs(NamedTuple):
     """What an objective sees at one step besides the parameters.
 
     Attributes
@@ -28,24 +28,24 @@ class Inputs(NamedTuple):
         What stays the same for each member, such as anchors.
     noise : tuple of Tensor [C, ...]
         The step's random numbers.
-    batch : Batch
+    batch : StepBatch
     """
 
     scalars: tuple[Tensor, ...]
     constants: tuple[Tensor, ...]
     noise: tuple[Tensor, ...]
-    batch: Batch
+    batch: StepBatch
 
 
 @runtime_checkable
 class Objective(Protocol):
     """A value for each member, to be maximised. One that couples its members computes their gradient here."""
 
-    def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, params: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
         """Return the value ``[C]`` and its gradient ``[C, Q]`` at ``params[C, Q]``."""
         ...
 
-    def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def looped_value_and_grad(self, params: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
         """Return the same by Python loops, for models that cannot be traced."""
         ...
 
@@ -68,26 +68,26 @@ class MemberObjective:
     Examples
     --------
     >>> objective = MemberObjective(lambda params, inputs: -(params**2).sum())
-    >>> nothing = Inputs((), (), (), Batch((), ()))
+    >>> nothing = ObjectiveInputs((), (), (), StepBatch((), ()))
     >>> objective.value_and_grad(torch.tensor([[1.0], [2.0]]), nothing)
     (tensor([-1., -4.]), tensor([[-2.],
             [-4.]]))
     """
 
-    function: Callable[[Tensor, Inputs], Tensor]
-    looped: Callable[[Tensor, Inputs], Tensor] | None = None
+    function: Callable[[Tensor, ObjectiveInputs], Tensor]
+    looped: Callable[[Tensor, ObjectiveInputs], Tensor] | None = None
     num_terms: int = 1
     key: Hashable = None
 
-    def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def value_and_grad(self, params: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
         """Return the value ``[C]`` and its gradient ``[C, Q]`` at ``params[C, Q]``."""
         weights_dim = None if inputs.batch.row_weights is None else 0
-        batch_dims = Batch(inputs.batch.dims, (None,) * len(inputs.batch.dims), weights_dim)  # type: ignore[arg-type]
-        dims = Inputs(None, 0, 0, batch_dims)  # type: ignore[arg-type]
+        batch_dims = StepBatch(inputs.batch.dims, (None,) * len(inputs.batch.dims), weights_dim)  # type: ignore[arg-type]
+        dims = ObjectiveInputs(None, 0, 0, batch_dims)  # type: ignore[arg-type]
         gradient, value = vmap(grad_and_value(self.function), in_dims=(0, dims))(params, inputs)
         return value, gradient
 
-    def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    def looped_value_and_grad(self, params: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
         """Return the same, one member after another."""
         pairs = [
             eager_value_and_grad(partial(self.alone, inputs=inputs_of_member(inputs, member)), row)
@@ -95,7 +95,7 @@ class MemberObjective:
         ]
         return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
 
-    def alone(self, params: Tensor, inputs: Inputs) -> Tensor:
+    def alone(self, params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         """Return the value ``[]`` of one member at ``params[Q]``, by Python loops."""
         return (self.looped or self.function)(params, inputs)
 
@@ -108,7 +108,7 @@ def log_joint_objective(density: LogDensity) -> MemberObjective:
     The weights :math:`w_n` are those of the batch, 1 by default.
     """
 
-    def value(theta: Tensor, inputs: Inputs) -> Tensor:
+    def value(theta: Tensor, inputs: ObjectiveInputs) -> Tensor:
         batch = inputs.batch
         if batch.row_weights is None:
             return density.log_joint(theta, *batch.data)
@@ -117,7 +117,7 @@ def log_joint_objective(density: LogDensity) -> MemberObjective:
     return MemberObjective(value, key="log joint")
 
 
-def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: Batch) -> Tensor:
+def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: StepBatch) -> Tensor:
     weights = batch.row_weights
     assert weights is not None
     nodes = density.nodes(theta, *batch.data)
@@ -133,15 +133,15 @@ def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: Batch) -
     return density.num_data / len(weights) * total
 
 
-def inputs_of_member(inputs: Inputs, member: int) -> Inputs:
+def inputs_of_member(inputs: ObjectiveInputs, member: int) -> ObjectiveInputs:
     """Return what the objective of one member sees, without a dimension for members."""
     batch = inputs.batch
     pairs = zip(batch.data, batch.dims, strict=True)
     data = tuple(value if dim is None else value[member] for value, dim in pairs)
     weights = None if batch.row_weights is None else batch.row_weights[member]
-    return Inputs(
+    return ObjectiveInputs(
         inputs.scalars,
         tuple(each[member] for each in inputs.constants),
         tuple(each[member] for each in inputs.noise),
-        Batch(data, (None,) * len(data), weights),
+        StepBatch(data, (None,) * len(data), weights),
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.inference.optimise.runs import Given, tensors_of
+from bnnzoo.inference.optimise.training_run import StepArguments, tensors_of
 
 __all__ = ["StepInputs"]
 
@@ -16,7 +16,7 @@ class StepInputs:
 
     Parameters
     ----------
-    first : Given
+    first : StepArguments
         What the first step is given, of the same shapes as all others.
     same_rows : bool
         Whether every step sees the same rows, which then need no memory here.
@@ -28,7 +28,7 @@ class StepInputs:
         Shape of each tensor of a step as one member sees it.
     """
 
-    def __init__(self, first: Given, same_rows: bool, max_steps: int) -> None:
+    def __init__(self, first: StepArguments, same_rows: bool, max_steps: int) -> None:
         self._same_rows, self._own = same_rows, _are_own(first, same_rows)
         examples = self._tensors(first)
         self.shapes = shapes_of(first, same_rows)
@@ -43,7 +43,7 @@ class StepInputs:
         """Return the memory ``[R, ...]`` of what a member is given, of two dimensions or more."""
         return [each[member] if own else each for each, own in zip(self._memory, self._own, strict=True)]
 
-    def write(self, given: Sequence[Given]) -> None:
+    def write(self, given: Sequence[StepArguments]) -> None:
         """Let the first steps be given this."""
         for memory, own, *rows in zip(self._memory, self._own, *map(self._tensors, given), strict=True):
             if own:
@@ -51,17 +51,17 @@ class StepInputs:
             else:
                 memory[: len(rows)] = torch.stack(rows).view(len(rows), *memory.shape[1:])
 
-    def _tensors(self, given: Given) -> list[Tensor]:
+    def _tensors(self, given: StepArguments) -> list[Tensor]:
         return [*given.noise] if self._same_rows else [*given.noise, *tensors_of(given.batch)]
 
 
-def shapes_of(first: Given, same_rows: bool) -> tuple[tuple[int, ...], ...]:
+def shapes_of(first: StepArguments, same_rows: bool) -> tuple[tuple[int, ...], ...]:
     """Return the shape of each tensor that a step gives to one member."""
     tensors = [*first.noise] if same_rows else [*first.noise, *tensors_of(first.batch)]
     return tuple(tuple(each.shape[own:]) for each, own in zip(tensors, _are_own(first, same_rows), strict=True))
 
 
-def _are_own(first: Given, same_rows: bool) -> list[bool]:
+def _are_own(first: StepArguments, same_rows: bool) -> list[bool]:
     """Tell of each tensor of a step whether members have their own, along its first dimension."""
     noise = [True] * len(first.noise)
     if same_rows:

@@ -18,15 +18,15 @@ from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import ENGINES, Lowered
 from bnnzoo.engine.reports import EngineLog, ran_as
 from bnnzoo.engine.torch_private import LoweringWarning
-from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
+from bnnzoo.inference.optimise.batches import Batches, RowBatches, StepBatch
 from bnnzoo.inference.optimise.native_training import native_members, trained_natively
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective
+from bnnzoo.inference.optimise.objectives import MemberObjective, Objective, ObjectiveInputs
 from bnnzoo.inference.optimise.observers import Observer, StepProgress
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
-from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.training_program import moved, retreated
+from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 
 __all__ = ["train"]
 
@@ -149,7 +149,7 @@ def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps, reasons: tuple[
     params, state, good = run.start, run.optimiser.start(run.start), run.start
     values: list[Tensor] = []
     step: Callable[..., Any] | None = None
-    batch: Batch | None = None
+    batch: StepBatch | None = None
     tensors: list[Tensor] = []
     try:
         for taken, row in enumerate(run.table.unbind(0), start=1):
@@ -194,12 +194,12 @@ def _check_with_parts(part: object) -> None:
 def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> Lowered:
     """Return ``(params, state, row of the table, constants, noise, batch) -> (params, *state, value)``."""
 
-    def stepping(value_and_grad: Callable[[Tensor, Inputs], tuple[Tensor, Tensor]]) -> Callable[..., Any]:
+    def stepping(value_and_grad: Callable[[Tensor, ObjectiveInputs], tuple[Tensor, Tensor]]) -> Callable[..., Any]:
         def step(
-            params: Tensor, state: State, row: Tensor, constants: State, noise: State, batch: Batch
+            params: Tensor, state: State, row: Tensor, constants: State, noise: State, batch: StepBatch
         ) -> tuple[Tensor, ...]:
             numbers = row.unbind()
-            value, gradient = value_and_grad(params, Inputs(numbers[num_own:], constants, noise, batch))
+            value, gradient = value_and_grad(params, ObjectiveInputs(numbers[num_own:], constants, noise, batch))
             params, state, value = moved(optimiser, params, state, numbers[:num_own], noise, value, gradient)
             return params, *state, value
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.engine.chunks import Inner
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
-from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
+from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK
 
 __all__ = ["Layout", "Member", "TrainingCounters", "TrainingPlan", "member_loop", "moved", "retreated"]
 

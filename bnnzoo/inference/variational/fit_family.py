@@ -15,9 +15,9 @@ from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.batches import batches_of
-from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
+from bnnzoo.inference.optimise.independent_members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.modes import peaks_beside
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
+from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs
 from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.pathfinder import Frame, stacked, ways_up
@@ -271,7 +271,7 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
 def _objective(
     bound: Bound, family: Reparametrised, temperature: float, num_particles: int, key: Hashable
 ) -> MemberObjective:
-    def value(params: Tensor, inputs: Inputs, looped: bool = False) -> Tensor:
+    def value(params: Tensor, inputs: ObjectiveInputs, looped: bool = False) -> Tensor:
         (noise,) = inputs.noise
         if inputs.constants and isinstance(family, Framed):
             params = family.at(params, Frame(*inputs.constants))

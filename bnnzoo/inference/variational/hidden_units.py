@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.network import Network
 from bnnzoo.core.program.sites import ModelError, Site
-from bnnzoo.inference.variational.layer_calls import Call, calls_of, is_weighted, rate_of, source_of, targets_of
+from bnnzoo.inference.variational.layer_calls import LayerCall, calls_of, is_weighted, rate_of, source_of, targets_of
 from bnnzoo.inference.variational.noisy_layers import is_unconstrained
 
 __all__ = ["HiddenUnits", "dropped", "hidden_units"]
 
 
 @dataclass(frozen=True)
-class Place:
+class DroppedUnits:
     """Hidden units that are dropped at one rate: where they are, and which entries of theta they multiply.
 
     Attributes
@@ -33,7 +33,7 @@ class Place:
         Number of units.
     entries : tuple of (slice, Tensor)
         Spans of theta, and the unit of each of their entries.
-    call : Call
+    call : LayerCall
         Of the layer whose output (a dropout layer) or input is multiplied.
     axis : int
         Of the units in that output.
@@ -43,7 +43,7 @@ class Place:
     rate: float | None
     count: int
     entries: tuple[tuple[slice, Tensor], ...]
-    call: Call
+    call: LayerCall
     axis: int
 
 
@@ -53,12 +53,12 @@ class HiddenUnits:
 
     Attributes
     ----------
-    places : tuple of Place
+    places : tuple of DroppedUnits
     units : Tensor [2, P]
         Units that multiply each entry of theta; U for none. A weight may have one at its input and one at its output.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[DroppedUnits, ...]
     units: Tensor
 
     @property
@@ -116,7 +116,7 @@ def hidden_units(density: LogDensity, *, given: bool, method: str) -> HiddenUnit
     return found
 
 
-def _of_dropout(call: Call, calls: list[Call], density: LogDensity) -> Place:
+def _of_dropout(call: LayerCall, calls: list[LayerCall], density: LogDensity) -> DroppedUnits:
     """Return the units of a dropout layer: inputs of the layer with weights after it, or outputs of that before it."""
     name, rate = call.name, rate_of(call.layer)
     if rate >= 1:
@@ -132,18 +132,18 @@ def _of_dropout(call: Call, calls: list[Call], density: LogDensity) -> Place:
         count = call.output.shape[axis]
         pairs = zip(after, sites, strict=True)
         entries = tuple((site.span, _input_units(each.layer, site, count)) for each, site in pairs if site)
-        return Place(name, rate, count, entries, call, axis)
+        return DroppedUnits(name, rate, count, entries, call, axis)
     before = source_of(call, calls)
     if before and (site := _site(before, "weight", density)):
         axis = -1 if isinstance(before.layer, nn.Linear) else 1
-        return Place(name, rate, call.output.shape[axis], _outputs(before, site, density), call, axis)
+        return DroppedUnits(name, rate, call.output.shape[axis], _outputs(before, site, density), call, axis)
     raise ModelError(
         f"Dropout layer {name!r} neither follows nor precedes a linear or convolutional layer with random weights, so its masks "
         f"are not masks of weights. Move it next to one, or call net.eval() and use another method."
     )
 
 
-def _before_layers(network: Network, calls: list[Call], density: LogDensity) -> Iterator[Place]:
+def _before_layers(network: Network, calls: list[LayerCall], density: LogDensity) -> Iterator[DroppedUnits]:
     """Yield the inputs of every layer with weights but the first, each layer once."""
     weighted = [call for call in calls if call.network is network and is_weighted(call.layer)]
     firsts = {call.path: call for call in reversed(weighted)}
@@ -154,10 +154,10 @@ def _before_layers(network: Network, calls: list[Call], density: LogDensity) -> 
             count, channels = call.input.shape[axis], before.output.shape[1]
             if axis == -1 and not isinstance(before.layer, nn.Linear) and count % channels == 0:
                 count = channels  # of a convolution whose output is flattened
-            yield Place(call.name, None, count, ((site.span, _input_units(call.layer, site, count)),), call, 1)
+            yield DroppedUnits(call.name, None, count, ((site.span, _input_units(call.layer, site, count)),), call, 1)
 
 
-def _site(call: Call, kind: str, density: LogDensity) -> Site | None:
+def _site(call: LayerCall, kind: str, density: LogDensity) -> Site | None:
     """Return the latent site of a layer's parameter, None if it has no such parameter or it is fixed."""
     name = call.network.sites.get(f"{call.path}.{kind}" if call.path else kind)
     site = next((site for site in density.sites if site.name == name), None)
@@ -178,14 +178,14 @@ def _input_units(layer: nn.Module, site: Site, count: int) -> Tensor:
     return per_group.reshape(*site.shape[:2], *(1 for _ in site.shape[2:])).expand(site.shape).reshape(-1)
 
 
-def _outputs(before: Call, site: Site, density: LogDensity) -> tuple[tuple[slice, Tensor], ...]:
+def _outputs(before: LayerCall, site: Site, density: LogDensity) -> tuple[tuple[slice, Tensor], ...]:
     """Return the entries of weight and bias that make each output of a layer."""
     unit = torch.arange(site.shape[0]).reshape(-1, *(1 for _ in site.shape[1:])).expand(site.shape).reshape(-1)
     bias = _site(before, "bias", density)
     return ((site.span, unit), *(((bias.span, torch.arange(site.shape[0])),) if bias else ()))
 
 
-def _units(places: list[Place], num_params: int, device: torch.device) -> Tensor:
+def _units(places: list[DroppedUnits], num_params: int, device: torch.device) -> Tensor:
     total = sum(place.count for place in places)
     units, first = torch.full((2, num_params), total), 0
     for place in places:
@@ -207,7 +207,7 @@ def dropped(found: HiddenUnits, factors: Tensor) -> Iterator[None]:
         yield
 
 
-def _multiplier(place: Place, factors: Tensor) -> Any:
+def _multiplier(place: DroppedUnits, factors: Tensor) -> Any:
     calls = counting()
 
     def hook(_: nn.Module, __: object, output: Tensor) -> Tensor | None:

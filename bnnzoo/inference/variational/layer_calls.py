@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.network import Network
 
-__all__ = ["Call", "calls_of", "is_weighted", "rate_of", "source_of", "targets_of"]
+__all__ = ["LayerCall", "calls_of", "is_weighted", "rate_of", "source_of", "targets_of"]
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -25,7 +25,7 @@ SCALING = (
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class LayerCall:
     """One call of a layer without layers inside it.
 
     Attributes
@@ -63,15 +63,16 @@ def rate_of(layer: nn.Module) -> float:
     return float(layer.p) if isinstance(layer, DROPOUT) else 0.0
 
 
-def calls_of(density: LogDensity) -> list[Call]:
+def calls_of(density: LogDensity) -> list[LayerCall]:
     """Run the model once and return the calls of its networks' layers in their order."""
-    calls: list[Call] = []
+    calls: list[LayerCall] = []
     counts: Counter[tuple[int, str]] = Counter()
 
     def note(network: Network, path: str, layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
             key = id(network), path
-            calls.append(Call(network, path, layer, counts[key], args[0], output))  # kept alive: addresses stay unique
+            # kept alive: addresses stay unique
+            calls.append(LayerCall(network, path, layer, counts[key], args[0], output))
             counts[key] += 1
 
     with ExitStack() as stack, torch.no_grad():
@@ -84,14 +85,14 @@ def calls_of(density: LogDensity) -> list[Call]:
     return calls
 
 
-def targets_of(call: Call, calls: list[Call]) -> list[Call]:
+def targets_of(call: LayerCall, calls: list[LayerCall]) -> list[LayerCall]:
     """Return the layers with weights whose input is a call's output, directly or through layers that keep its scale.
 
     The list is empty if something else uses that output, too.
     """
     later = calls[calls.index(call) + 1 :]
     fed = [each for each in later if _same(each.input, call.output) and not _same(each.output, call.output)]
-    found: list[Call] = []
+    found: list[LayerCall] = []
     for each in fed:
         beyond = (
             [each] if is_weighted(each.layer) else targets_of(each, calls) if isinstance(each.layer, SCALING) else []
@@ -102,7 +103,7 @@ def targets_of(call: Call, calls: list[Call]) -> list[Call]:
     return found
 
 
-def source_of(call: Call, calls: list[Call]) -> Call | None:
+def source_of(call: LayerCall, calls: list[LayerCall]) -> LayerCall | None:
     """Return the layer with weights whose output a call takes as it is."""
     for each in reversed(calls[: calls.index(call)]):
         if _same(each.output, call.input) and not _same(each.input, each.output):

@@ -10,15 +10,15 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.program.sites import ModelWarning
-from bnnzoo.models.formula.families import family_of, parameter_of
+from bnnzoo.models.formula.formula_likelihoods import family_of, parameter_of
+from bnnzoo.models.formula.formula_sites import FormulaSite, Names, Place, numbers
 from bnnzoo.models.formula.frames import as_frame, is_frame, numbers_of, variables_of
 from bnnzoo.models.formula.imputation import covariate_scale, imputed
 from bnnzoo.models.formula.linear import Intercept
 from bnnzoo.models.formula.model import NAMESPACE, Formula
-from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, parse
 from bnnzoo.models.formula.predictors import ModelCode, add_predictor, offset_of
-from bnnzoo.models.formula.sites import Names, Place, Site, numbers
+from bnnzoo.models.formula.response import Outcome
 from bnnzoo.models.formula.writing import ARGUMENTS, write_model
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 from bnnzoo.models.likelihoods.named import NamedLikelihood
@@ -198,7 +198,7 @@ def _add_imputations(program: ModelCode, formulas: Sequence[Parsed], extra: Mapp
             own = extra.get(name) or Parsed(f"{name} ~ 1", name)
             add_predictor(program, own, place, variable, intercept, has_rows=False)
             code, rule = f"dist.Exponential({numbers(1 / spread)})", "Exponential, mean the scale of the covariate"
-            sd = Site(f"sigma_{name}", place.variable(f"sigma_{name}"), code, rule, (0.0, spread))
+            sd = FormulaSite(f"sigma_{name}", place.variable(f"sigma_{name}"), code, rule, (0.0, spread))
             program.statements.append(sd)
             (program.completed[name],) = program.add(imputed(call, program.frame, place, sd.variable, variable))
 
@@ -267,7 +267,7 @@ def _add_parameters(
         elif by_name:
             text = parameter.prior.format(rate=numbers(1 / scale))
             program.statements.append(
-                Site(name, name, text, parameter.rule, (0.0, scale) if parameter.in_units else None)
+                FormulaSite(name, name, text, parameter.rule, (0.0, scale) if parameter.in_units else None)
             )
         if by_name or name in extra:
             given.append(f"{parameter.keyword if by_name else parameter.attribute or parameter.keyword}={name}")
@@ -277,7 +277,7 @@ def _add_parameters(
         code = f"dist.Exponential(torch.tensor([{rates}])).to_event(1)"
         rule, names = "Exponential, means the scales of the outcomes", {"outcome": list(outcome.texts)}
         unit = 0.0, tuple(scales)
-        program.statements.append(Site("sigma", "sigma", code, rule, unit, (len(scales),), ("outcome",), names))
+        program.statements.append(FormulaSite("sigma", "sigma", code, rule, unit, (len(scales),), ("outcome",), names))
         given = ["scale=sigma"]
     if by_name and family.name in ("ordinal", "gaussian_mixture"):
         given = [f"num_categories={len(outcome.levels)}" if family.name == "ordinal" else "num_components=2"]

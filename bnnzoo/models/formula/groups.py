@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError
+from bnnzoo.models.formula.formula_sites import FormulaSite, Place, Term
 from bnnzoo.models.formula.frames import Design, Levels
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Group, plain_name, split_outside
-from bnnzoo.models.formula.sites import Place, Site, Term
 
 __all__ = ["Membership", "at_levels", "grouped", "nested", "noise_of_draw"]
 
@@ -99,7 +99,7 @@ def grouped(group: Group, frame: pd.DataFrame, place: Place, *, draws_new: bool)
     if len(names) == 1:
         sd = place.positive("sd", label, "Exponential, mean the scale of the outcome", float(spreads[0]))
         z = _standard(place, label, (len(levels.known),))
-        lines: list[Site | str] = [sd, z]
+        lines: list[FormulaSite | str] = [sd, z]
         lines.append(f"{variable} = pyro.deterministic({effects!r}, {sd.variable} * {z.variable})")
         summand = f"at_levels({variable}, {codes}, {new}, {sd.variable})"
         summand = summand if only_intercept else f"{covariates}[:, 0] * {summand}"
@@ -182,12 +182,12 @@ def noise_of_draw(values: Tensor, labels: Tensor, size: int) -> Tensor:
     return (math.sqrt(2) * torch.erfinv(2 * inside - 1)).to(values.dtype)
 
 
-def _standard(place: Place, label: str, shape: tuple[int, ...]) -> Site:
+def _standard(place: Place, label: str, shape: tuple[int, ...]) -> FormulaSite:
     prior = f"dist.Normal(0.0, 1.0).expand({list(shape)}).to_event({len(shape)})"
     return place.site("z", label, prior, "standardised effects", shape=shape, hidden=True)
 
 
-def _several(place: Place, label: str, names: list[str], spreads: Any, dim: str) -> Site:
+def _several(place: Place, label: str, names: list[str], spreads: Any, dim: str) -> FormulaSite:
     means = place.scale / spreads
     rates = ", ".join(repr(float(f"{1 / mean:.4g}")) for mean in means)
     return place.site(

@@ -10,11 +10,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from bnnzoo.models.formula.formula_sites import FormulaSite, Place, Term, numbers
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.groups import noise_of_draw
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name
-from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Gaps", "completed", "covariate_scale", "imputed"]
 
@@ -87,7 +87,7 @@ def imputed(call: Call, frame: pd.DataFrame, place: Place, sd: str, mean: str) -
     count = int(np.isnan(numbers_of(variable, frame, missing=True)).sum())
     prior = f"dist.Normal(0.0, 1.0).expand([{count}]).to_event(1)"
     name = f"zmi_{label}"
-    z = Site(name, place.variable(name), prior, "standardised missing values", shape=(count,), hidden=True)
+    z = FormulaSite(name, place.variable(name), prior, "standardised missing values", shape=(count,), hidden=True)
     full = place.variable(f"completed_{label}")
     dims = (f"{label}_gap",)
     site = f"mi_{label}"

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.program.sites import ModelWarning
+from bnnzoo.models.formula.formula_sites import FormulaSite, Place, Term, numbers
 from bnnzoo.models.formula.frames import Design
 from bnnzoo.models.formula.parsing import plain_name
-from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Columns", "Intercept", "linear", "spread_of"]
 
@@ -90,14 +90,14 @@ def linear(
     sites = {
         term: _coefficients(term, [design.names[c] for c in own], spreads[own], place) for term, own in found.items()
     }
-    statements: list[Site | str] = list(sites.values())
+    statements: list[FormulaSite | str] = list(sites.values())
     summands = []
     if has_intercept:
         name = f"{place.prefix}Intercept"
         centred = f"{name}_c" if kept else name
         prior = f"dist.StudentT(3.0, {numbers(intercept.loc)}, {numbers(intercept.scale)})"
         unit = (intercept.loc, intercept.scale / 2.5)
-        site = Site(centred, place.variable(centred), prior, intercept.rule, unit, hidden=bool(kept))
+        site = FormulaSite(centred, place.variable(centred), prior, intercept.rule, unit, hidden=bool(kept))
         statements.append(site)
         summands.append(site.variable)
         if kept:
@@ -115,7 +115,7 @@ def linear(
     return Term(tuple(statements), tuple(summands), encoder, (argument,) if kept else ())
 
 
-def _coefficients(term: str, columns: list[str], spreads: Array, place: Place) -> Site:
+def _coefficients(term: str, columns: list[str], spreads: Array, place: Place) -> FormulaSite:
     label, scales = plain_name(term), place.scale / spreads
     rule = f"Normal, {place.slope:g} x scale of the outcome / standard deviation of the column"
     if len(columns) == 1:

@@ -17,12 +17,12 @@ from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.described import Described
 from bnnzoo.core.posterior.folding import folded, preformatted
 from bnnzoo.models import likelihoods
+from bnnzoo.models.formula.formula_sites import Encoder, FormulaSite
 from bnnzoo.models.formula.frames import as_frame, is_frame
 from bnnzoo.models.formula.groups import at_levels
 from bnnzoo.models.formula.imputation import completed
-from bnnzoo.models.formula.networks import orthogonal
-from bnnzoo.models.formula.outcomes import Outcome
-from bnnzoo.models.formula.sites import Encoder, Site
+from bnnzoo.models.formula.network_terms import orthogonal
+from bnnzoo.models.formula.response import Outcome
 from bnnzoo.models.formula.smooths import root_spectral_density
 from bnnzoo.models.formula.units import in_units
 from bnnzoo.models.likelihoods.likelihood import Likelihood
@@ -77,7 +77,7 @@ class Formula(Described):
         The model as Python code, which is what runs.
     frame : DataFrame
         The columns of the training data that the formula uses, without the rows that have no outcome.
-    sites : tuple of Site
+    sites : tuple of FormulaSite
     encoders : tuple of Encoder
     constants : mapping of str to object
         What the code refers to by name.
@@ -91,7 +91,7 @@ class Formula(Described):
     outcome: Outcome
     code: str
     frame: pd.DataFrame
-    sites: tuple[Site, ...]
+    sites: tuple[FormulaSite, ...]
     encoders: tuple[Encoder, ...]
     constants: Mapping[str, Any]
     dims: Mapping[str, tuple[str, ...]] = field()

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bnnzoo.models.formula.formula_sites import FormulaSite, Names, Place, Term, numbers
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.groups import grouped, nested
 from bnnzoo.models.formula.linear import Intercept, linear
-from bnnzoo.models.formula.networks import network
+from bnnzoo.models.formula.network_terms import network
 from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, plain_name
-from bnnzoo.models.formula.sites import Names, Place, Site, Term, numbers
 from bnnzoo.models.formula.smooths import gaussian_process, spline
 
 __all__ = ["ModelCode", "Offset", "add_predictor", "offset_of"]
@@ -42,7 +42,7 @@ class ModelCode:
     draws_new : bool
         Whether new levels of groups are drawn.
     names : Names
-    statements : list of Site and str
+    statements : list of FormulaSite and str
     terms : list of Term
     completed : dict of str to str
         Variables of covariates whose gaps are filled.
@@ -51,7 +51,7 @@ class ModelCode:
     frame: pd.DataFrame
     draws_new: bool
     names: Names
-    statements: list[Site | str] = field(default_factory=list)
+    statements: list[FormulaSite | str] = field(default_factory=list)
     terms: list[Term] = field(default_factory=list)
     completed: dict[str, str] = field(default_factory=dict)
 

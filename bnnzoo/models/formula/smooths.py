@@ -12,10 +12,10 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError
+from bnnzoo.models.formula.formula_sites import FormulaSite, Place, Term, numbers
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name
-from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Eigenfunctions", "NaturalSpline", "gaussian_process", "root_spectral_density", "spline"]
 
@@ -200,7 +200,7 @@ def _whole(call: Call, value: Any, least: int, most: int) -> int:
     return value
 
 
-def _standard(place: Place, kind: str, label: str, count: int) -> Site:
+def _standard(place: Place, kind: str, label: str, count: int) -> FormulaSite:
     prior = f"dist.Normal(0.0, 1.0).expand([{count}]).to_event(1)"
     return place.site(kind, label, prior, "standardised coefficients", shape=(count,), hidden=True)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 
+from bnnzoo.models.formula.formula_sites import FormulaSite, written
 from bnnzoo.models.formula.frames import variables_of
 from bnnzoo.models.formula.model import Formula
-from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import FormulaError
 from bnnzoo.models.formula.predictors import ModelCode
-from bnnzoo.models.formula.sites import Site, written
+from bnnzoo.models.formula.response import Outcome
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 
 __all__ = ["ARGUMENTS", "write_model"]
@@ -48,11 +48,11 @@ def write_model(
     FormulaError
         If a prior is of no site, or of another shape.
     """
-    sites, constants = _with_priors([each for each in program.statements if isinstance(each, Site)], priors)
+    sites, constants = _with_priors([each for each in program.statements if isinstance(each, FormulaSite)], priors)
     constants |= {name: value for term in program.terms for name, value in term.constants.items()}
     if not isinstance(likelihood, str):
         constants["LIKELIHOOD"] = likelihood
-    lines = [sites[each.name].statement() if isinstance(each, Site) else each for each in program.statements]
+    lines = [sites[each.name].statement() if isinstance(each, FormulaSite) else each for each in program.statements]
     lines.append(returned)
     found = list(dict.fromkeys(name for term in program.terms for name in term.names))
     optional = [name for name in found if name.startswith(("new", "gap"))]
@@ -93,8 +93,8 @@ def _columns(program: ModelCode, outcome: Outcome, encoders: Sequence[Any]) -> l
 
 
 def _with_priors(
-    sites: Sequence[Site], priors: Mapping[str, TorchDistributionMixin]
-) -> tuple[dict[str, Site], dict[str, Any]]:
+    sites: Sequence[FormulaSite], priors: Mapping[str, TorchDistributionMixin]
+) -> tuple[dict[str, FormulaSite], dict[str, Any]]:
     """Return the sites with the user's priors in place of the default ones, and priors that cannot be written as code."""
     found, constants = {site.name: site for site in sites}, {}
     for name, prior in priors.items():

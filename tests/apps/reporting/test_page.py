@@ -18,9 +18,9 @@ import bnnzoo as bz
 from bnnzoo.apps.reporting import compare, render
 from bnnzoo.apps.reporting.baselines import baselines
 from bnnzoo.apps.reporting.figures import drawings
-from bnnzoo.apps.reporting.findings import findings
 from bnnzoo.apps.reporting.output import predictions_frame
 from bnnzoo.apps.reporting.prediction_figures import has_distances
+from bnnzoo.apps.reporting.report_findings import findings
 from bnnzoo.apps.reporting.results import Baseline
 from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION
 from bnnzoo.apps.reporting.style import drawn

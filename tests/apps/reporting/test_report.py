@@ -12,12 +12,12 @@ from scipy.stats import norm
 import bnnzoo as bz
 from bnnzoo import inference
 from bnnzoo.apps.reporting import pages
-from bnnzoo.apps.reporting.findings import missing
 from bnnzoo.apps.reporting.gather import gather
+from bnnzoo.apps.reporting.report_findings import missing
+from bnnzoo.apps.reporting.report_verdicts import verdict
 from bnnzoo.apps.reporting.scores import can_be_drawn, coverage, draws_of, interval, is_gaussian
 from bnnzoo.apps.reporting.sections import code, model_blocks, window_sections
 from bnnzoo.apps.reporting.tables import data_grid, distance_grid, method_grid, uncertainty_grid
-from bnnzoo.apps.reporting.verdicts import verdict
 from bnnzoo.inference.config import config_of
 from bnnzoo.predictive import datatree
 from bnnzoo.testing import example_tree, linear_gaussian

@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, root_mea
 from bnnzoo.apps.reporting.scores import (
     CLASSIFICATION,
     REGRESSION,
-    Score,
+    ScoreColumn,
     accuracy,
     brier,
     class_probabilities,
@@ -68,7 +68,7 @@ def test_class_scores_are_those_of_scikit_learn(classes):
 
 @pytest.mark.parametrize(("better", "winner"), [("higher", "b"), ("lower", "a"), ("nominal", "c")])
 def test_the_best_method_depends_on_the_score(better, winner):
-    score = Score("s", rmse, better, "a sentence", nominal=0.9)
+    score = ScoreColumn("s", rmse, better, "a sentence", nominal=0.9)
     assert score.best({"a": 0.1, "b": 2.0, "c": 0.8}) == winner
 
 

@@ -8,7 +8,7 @@ import torch
 from arviz_stats.base.array import array_stats
 
 from bnnzoo.core.verdict.pareto import pareto_k, smoothed
-from bnnzoo.diagnostics.pareto import smoothed_log_weights
+from bnnzoo.diagnostics.pareto_smoothing import smoothed_log_weights
 
 
 @pytest.mark.parametrize("size", [25, 26, 100, 224, 225, 226, 500, 1000, 4000])

@@ -11,7 +11,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import FGSM, DeepEnsemble, VirtualAdversarial, fit
 from bnnzoo.inference.ensembles.adversarial import input_space
 from bnnzoo.inference.optimise.batches import AllRows
-from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.densities import cases
@@ -22,9 +22,9 @@ THETA = torch.tensor([0.4, -1.0, 0.3])
 STREAMS = MemberStreams(0, range(1))
 
 
-def everything(noise: tuple[Tensor, ...] = ()) -> Inputs:
+def everything(noise: tuple[Tensor, ...] = ()) -> ObjectiveInputs:
     batch = next(AllRows().stream(DENSITY, STREAMS))
-    return Inputs((), (), noise, batch)
+    return ObjectiveInputs((), (), noise, batch)
 
 
 def test_inputs_are_the_arguments_that_are_not_observed_and_ranges_those_of_each_column() -> None:

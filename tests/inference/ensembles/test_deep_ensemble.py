@@ -15,7 +15,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import FGSM, MAP, DeepEnsemble, fit
 from bnnzoo.inference.ensembles.anchors import anchors
 from bnnzoo.inference.ensembles.held_out import log_density_of_rows, split_rows
-from bnnzoo.inference.ensembles.weighted import WeightedMembers
+from bnnzoo.inference.ensembles.weighted_members import WeightedMembers
 from bnnzoo.inference.optimise.batches import Bootstrap
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.testing import linear_gaussian

@@ -7,7 +7,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import DeepEnsemble, FunctionRepulsion, fit
 from bnnzoo.inference.ensembles.repulsion import Repulsive, repulsive_force
 from bnnzoo.inference.optimise.batches import AllRows
-from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.testing import linear_gaussian
 
@@ -34,7 +34,7 @@ def test_the_gradient_is_that_of_the_base_plus_the_force_pulled_back_through_the
     density = build_density(TARGET.model, *TARGET.data)
     base, repulsion = log_joint_objective(density), FunctionRepulsion(strength=2.0)
     objective = Repulsive.of(base, density, repulsion)
-    inputs = Inputs((), (), (), next(AllRows().stream(density, MemberStreams(0, range(3)))))
+    inputs = ObjectiveInputs((), (), (), next(AllRows().stream(density, MemberStreams(0, range(3)))))
     theta, x = torch.randn(3, 3), TARGET.data[0]
     force = repulsive_force(theta @ x.mT, None) @ x  # the function is linear
     value, gradient = objective.value_and_grad(theta, inputs)

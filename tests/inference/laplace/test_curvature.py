@@ -19,7 +19,7 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, NUTS, Laplace, LowRankLaplace, fit
 from bnnzoo.inference.laplace.curvature import Curvature, MonteCarloFisher, precision, sum_over_rows
-from bnnzoo.inference.laplace.hessian import hessian_diagonal
+from bnnzoo.inference.laplace.hessian_products import hessian_diagonal
 from bnnzoo.inference.laplace.low_rank import precision_product
 from bnnzoo.predictive import predict
 from tests.helpers.densities import cases

@@ -16,7 +16,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import MAP, HierarchicalLaplace, Laplace, log_marginal_likelihood
-from bnnzoo.inference.laplace.conditionals import Conditionals, Given
+from bnnzoo.inference.laplace.conditionals import ConditionalModes, Conditionals
 from bnnzoo.inference.laplace.integration import _Around, _axes, _joint_roots
 
 Y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=torch.float64)
@@ -208,13 +208,13 @@ def test_axes_stay_those_of_the_curvature_where_the_density_has_no_peak_nearby()
     nothing = torch.zeros(2, 3, dtype=torch.float64)
 
     class Cliff(_Around):
-        def at(self, away: Tensor) -> Given:
+        def at(self, away: Tensor) -> ConditionalModes:
             heights = -2.0 * away[:, 0] ** 2 - 0.5 * away[:, 1] ** 2
-            return Given(nothing, heights.masked_fill(away[:, 1] > 0.15, -math.inf), nothing)
+            return ConditionalModes(nothing, heights.masked_fill(away[:, 1] > 0.15, -math.inf), nothing)
 
     density = build_density(centred, Y, SIGMA)
     index, others = torch.arange(2), torch.arange(2, 10)
     conditionals = Conditionals(density, index, others, 0.0)
-    axes = _axes(Cliff(conditionals, Given(nothing, nothing[:, 0], nothing), index, nothing))
+    axes = _axes(Cliff(conditionals, ConditionalModes(nothing, nothing[:, 0], nothing), index, nothing))
     assert axes.isfinite().all()
     torch.testing.assert_close(axes.abs().max(0)[0].sort()[0], torch.tensor([0.5, 3.0], dtype=torch.float64))

@@ -22,7 +22,7 @@ from bnnzoo.core.method import Method
 from bnnzoo.inference import MAMS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.checkpoint_blocks import Block
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 from tests.helpers.native import when_native_pays

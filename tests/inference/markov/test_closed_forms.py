@@ -8,10 +8,10 @@ from torch import Tensor
 
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianSampler
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectorySampler

@@ -13,9 +13,9 @@ from torch.func import vmap
 from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Phase, energy
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSettings
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains

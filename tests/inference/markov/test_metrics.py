@@ -20,8 +20,8 @@ from bnnzoo.inference.markov import metrics
 from bnnzoo.inference.markov.adaptation import initial_adaptation
 from bnnzoo.inference.markov.hamiltonian import adaptation_windows
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
-from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, momentum_from, transposed_root, velocity
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, HamiltonianResting
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRankMatrix, Metric, momentum_from, transposed_root, velocity
 from bnnzoo.inference.markov.metrics import (
     drifts,
     growth_of_step,
@@ -121,7 +121,7 @@ def test_directions_near_one_are_left_out_and_what_is_left_is_well_conditioned()
     covariance = correlated(12, 1e3, 1e-3)
     theta, gradient = gaussian(covariance, 100)
     metric = metric_from(theta, gradient, "low_rank")
-    assert isinstance(metric.inverse_mass, LowRank)
+    assert isinstance(metric.inverse_mass, LowRankMatrix)
     eigenvalues, directions = metric.inverse_mass.eigenvalues, metric.inverse_mass.directions
     kept = eigenvalues != 1
     assert 2 <= int(kept.sum()) < 12 and bool((eigenvalues[kept].log().abs() > math.log(2)).all())
@@ -153,7 +153,7 @@ def test_more_parameters_than_draws(num_draws: int) -> None:
     theta, gradient = gaussian(covariance, num_draws)
     low_rank, fisher = (metric_from(theta, gradient, kind) for kind in ("low_rank", "fisher"))  # type: ignore[arg-type]
     assert all(bool(leaf.isfinite().all()) for leaf in pytree.tree_leaves(low_rank))
-    assert isinstance(low_rank.inverse_mass, LowRank) and low_rank.inverse_mass.directions.shape == (80, 16)
+    assert isinstance(low_rank.inverse_mass, LowRankMatrix) and low_rank.inverse_mass.directions.shape == (80, 16)
     assert conditions(covariance, low_rank) < conditions(covariance, fisher) / 20
 
 
@@ -222,7 +222,7 @@ def test_auto_takes_directions_of_gaussians_only() -> None:
     slope = (noise[:, 1:].square() - 1).sum(1, keepdim=True) - noise[:, :1] / 1.5
     steep = torch.cat([slope, -noise[:, 1:] / scale], 1)
     metric = metric_from(funnel, steep, "auto")
-    assert isinstance(metric.inverse_mass, LowRank) and bool((metric.inverse_mass.eigenvalues == 1).all())
+    assert isinstance(metric.inverse_mass, LowRankMatrix) and bool((metric.inverse_mass.eigenvalues == 1).all())
     torch.testing.assert_close(matrix(metric).diagonal(), metric_from(funnel, steep, "diagonal").inverse_mass)
 
 
@@ -242,7 +242,7 @@ def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
             kept[:, :num_draws] = given
         step_size = draws.new_full((33,), 0.3)
         adaptation = initial_adaptation(step_size, 0.8)
-        resting = Resting(None, identity_metric(draws[:, 0], "auto"), adaptation, *(None,) * 3)  # type: ignore[arg-type]
+        resting = HamiltonianResting(None, identity_metric(draws[:, 0], "auto"), adaptation, *(None,) * 3)  # type: ignore[arg-type]
         windows.adapt(resting, company, num_draws, windows.ends[-1])
         return [leaf[0].clone() for leaf in pytree.tree_leaves((resting.metric, resting.adaptation))]
 
@@ -262,7 +262,7 @@ def test_gradients_without_a_value_tell_nothing(mass_matrix: Any) -> None:
         windows.collected[0][:, :100], windows.collected[2][:, :100] = draws, gradients
         step_size = torch.full((3,), 0.3, dtype=torch.float64)
         adaptation = initial_adaptation(step_size, 0.8)
-        resting = Resting(None, identity_metric(draws[:, 0], mass_matrix), adaptation, *(None,) * 3)  # type: ignore[arg-type]
+        resting = HamiltonianResting(None, identity_metric(draws[:, 0], mass_matrix), adaptation, *(None,) * 3)  # type: ignore[arg-type]
         windows.adapt(resting, torch.arange(3), 100, windows.ends[-1])
         return pytree.tree_leaves((resting.metric, resting.adaptation))
 
@@ -292,7 +292,7 @@ def test_chains_that_diverge_or_see_no_gaussian_go_on(
     step_size = torch.full((3,), 0.3, dtype=torch.float64)
     adaptation = initial_adaptation(step_size, 0.8)
     metric = identity_metric(draws[:, 0], mass_matrix)
-    resting = Resting(None, metric, adaptation, *(None,) * 3)  # type: ignore[arg-type]
+    resting = HamiltonianResting(None, metric, adaptation, *(None,) * 3)  # type: ignore[arg-type]
     assert windows.adapt(resting, torch.arange(3), 200, end).tolist() == expected
     assert windows.skipped.tolist() == [850 - end if chain in expected else 0 for chain in range(3)]
 
@@ -323,11 +323,11 @@ def test_small_matrices_are_left_to_one_thread(num_params: int, expected: int, m
     """On a busy machine two threads wait for each other: ten seconds for ten parameters, and one thread needs half a second."""
     windows, found = Windows("low_rank", 100, torch.zeros(2, num_params)), []
 
-    def adapt(resting: Resting, chains: Tensor, *_: int) -> Tensor:
+    def adapt(resting: HamiltonianResting, chains: Tensor, *_: int) -> Tensor:
         found.extend({each["num_threads"] for each in blas.info()})
         return chains[:0]
 
-    resting = Resting(None, identity_metric(torch.zeros(2, num_params), "low_rank"), None, *(None,) * 3)  # type: ignore[arg-type]
+    resting = HamiltonianResting(None, identity_metric(torch.zeros(2, num_params), "low_rank"), None, *(None,) * 3)  # type: ignore[arg-type]
     monkeypatch.setattr(windows, "adapt", adapt)
     blas = ThreadpoolController().select(user_api="blas")
     with blas.limit(limits=2):
@@ -403,7 +403,7 @@ def test_a_long_direction_that_was_not_found_is_something_to_learn() -> None:
 
 def nothing_found(like: Metric) -> dict[str, Tensor]:
     """Return directions of no effect."""
-    assert isinstance(like.inverse_mass, LowRank)
+    assert isinstance(like.inverse_mass, LowRankMatrix)
     found = like.inverse_mass
     return {
         "directions": torch.zeros_like(found.directions)[None],

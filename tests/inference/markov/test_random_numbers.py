@@ -13,8 +13,8 @@ from bnnzoo.engine.program import Copy, native_loop
 from bnnzoo.inference.markov import noise
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian import hamiltonian_program
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep import lockstep_program
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSettings

@@ -15,7 +15,7 @@ from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.inference.optimise import ascents
-from bnnzoo.inference.optimise.ascents import Ascent, SearchPoints, Units, climbed
+from bnnzoo.inference.optimise.ascents import AffineCoordinates, Ascent, SearchPoints, climbed
 from bnnzoo.inference.optimise.lbfgs import Limits
 
 FAR = Limits(200, 1e-9)
@@ -33,7 +33,9 @@ def data(seed: int) -> tuple[Tensor, Tensor]:
     return x, x - 0.5 * x.sin() + 0.3 * torch.randn(30, generator=torch.Generator().manual_seed(seed))
 
 
-def searched(density: LogDensity, limits: Limits = FAR, units: Units | None = None, **settings: Any) -> Ascent:
+def searched(
+    density: LogDensity, limits: Limits = FAR, units: AffineCoordinates | None = None, **settings: Any
+) -> Ascent:
     start = density.init(5, 1)
     value, gradient = density.value_and_grad(start, *density.data)
     z = start if units is None else torch.linalg.solve(units.root, (start - units.loc).mT).mT
@@ -62,7 +64,7 @@ def made(density: LogDensity) -> Any:
 @pytest.mark.parametrize("in_units", [False, True])
 def test_native_code_takes_the_steps_of_python(kinds: Any, limits: Limits, in_units: bool) -> None:
     root = torch.tensor([[0.5, 0.0, 0.0], [0.2, 2.0, 0.0], [0.0, -0.3, 1.5]])
-    units = Units(torch.tensor([0.3, -0.2, 0.1]), root) if in_units else None
+    units = AffineCoordinates(torch.tensor([0.3, -0.2, 0.1]), root) if in_units else None
     for density, seed in zip(kinds, (0, 1), strict=True):
         found = searched(density, limits, units)
         expected = searched(build_density(curve, *data(seed)), limits, units, keeps_way=True)

@@ -25,17 +25,17 @@ from bnnzoo.engine.cpp import toolchain
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise import native_members, native_training
-from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
+from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, StepBatch
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.native_training import member_gradient
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
+from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
-from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
 from bnnzoo.inference.optimise.step_inputs import StepInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import Run, StepArguments, Trained
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()
@@ -64,7 +64,7 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
     def run(*args: Any, compiles: bool = True, num_threads: int = 2, budget: int = 7, **settings) -> Any:
         made: list[NativeMembers] = []
 
-        def make(run: Run, first: Given, same_rows: bool, log: EngineLog, **_: bool) -> NativeMembers:
+        def make(run: Run, first: StepArguments, same_rows: bool, log: EngineLog, **_: bool) -> NativeMembers:
             inner = member_gradient(run, first)
             assert inner is not None
             made.append(NativeMembers(run, inner, first, same_rows, num_threads, compiles))
@@ -104,9 +104,9 @@ def test_native_steps_are_those_of_the_batch_in_single_precision(natively: Nativ
 class Stream:
     """Batches that come from elsewhere, of rows one behind the other."""
 
-    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[StepBatch]:
         for first in itertools.cycle(range(0, 40, 10)):
-            yield Batch(tuple(part[first : first + 10] for part in TARGET.data), (None, None))
+            yield StepBatch(tuple(part[first : first + 10] for part in TARGET.data), (None, None))
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_rows_of_each_member_with_weights_are_those_of_the_batch(natively: Nativ
     assert_same(found, trained(optimiser=SGD(1e-3), batches=batches, num_steps=20))
 
 
-def spread(params: Tensor, inputs: Inputs) -> Tensor:
+def spread(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
     """Return a parabola whose top is moved by constants, noise and a number of the step."""
     (noise,), (anchor,), (weight,) = inputs.noise, inputs.constants, inputs.scalars
     return -0.5 * weight * ((params - anchor - noise) ** 2).sum()
@@ -269,7 +269,7 @@ def test_interrupted_before_the_first_step_there_is_nothing(
 
 
 def test_members_that_are_stuck_go_back_as_they_do_in_the_batch(natively: Natively) -> None:
-    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+    def objective(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         return -((params - 1.0) ** 2).sum() + 0.0 * (1.5 - params[0]).sqrt()
 
     settings = {
@@ -323,10 +323,10 @@ def test_short_runs_and_coupled_members_stay_in_the_batch(
     assert (member_gradient(run, first) is None) == (objective is None)
 
 
-def a_run(objective: MemberObjective) -> tuple[Run, Given]:
+def a_run(objective: MemberObjective) -> tuple[Run, StepArguments]:
     table = torch.ones(4, 3, dtype=torch.float64)
     run = Run(objective, Adam(), table, 3, (), START, None, FitContext().progress, "loss")
-    return run, Given(Batch((), ()), ())
+    return run, StepArguments(StepBatch((), ()), ())
 
 
 def test_large_steps_stay_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +351,7 @@ def test_native_code_that_is_asked_for_trains_large_steps(monkeypatch: pytest.Mo
 
 
 def test_what_cannot_be_written_in_native_code_stays_in_the_batch() -> None:
-    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+    def objective(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         return -params.sort().values[1:].square().sum()
 
     run, first = a_run(MemberObjective(objective))
@@ -388,13 +388,13 @@ def test_a_chunk_fits_into_memory_and_lets_an_interrupt_through(
     assert members.max_steps == 25 // (3 + 3)
     assert_same(found, trained(num_steps=6))
     began = time.perf_counter()
-    members.advance(torch.ones(1, 3, dtype=torch.float64), [Given(Batch((), ()), ())])
+    members.advance(torch.ones(1, 3, dtype=torch.float64), [StepArguments(StepBatch((), ()), ())])
     assert time.perf_counter() - began < 0.5
 
 
 def test_memory_of_what_steps_are_given() -> None:
     own, shared = torch.arange(6.0).view(2, 3), torch.tensor(7.0)
-    given = [Given(Batch((shared + i, own + i), (None, 0)), (own * i,)) for i in range(2)]
+    given = [StepArguments(StepBatch((shared + i, own + i), (None, 0)), (own * i,)) for i in range(2)]
     inputs = StepInputs(given[0], same_rows=False, max_steps=4)
     assert inputs.shapes == ((3,), (), (3,))
     inputs.write(given)

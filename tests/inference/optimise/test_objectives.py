@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import build_density
-from bnnzoo.inference.optimise.batches import Batch
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
+from bnnzoo.inference.optimise.batches import StepBatch
+from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.densities import cases
 
 TARGET = linear_gaussian()
 
 
-def shared(*data: Tensor, weights: Tensor | None = None) -> Inputs:
-    return Inputs((), (), (), Batch(data, (None,) * len(data), weights))
+def shared(*data: Tensor, weights: Tensor | None = None) -> ObjectiveInputs:
+    return ObjectiveInputs((), (), (), StepBatch(data, (None,) * len(data), weights))
 
 
 @pytest.mark.parametrize("name", ["regression", "masked_and_scaled", "hierarchical", "categorical"])
@@ -49,10 +49,12 @@ def test_members_see_rows_weights_constants_and_noise_of_their_own_and_loops_agr
     x, y = TARGET.data
     rows = torch.stack([torch.randperm(len(y))[:9] for _ in range(4)])
     theta, anchors, noise = torch.randn(3, 4, 3).unbind(0)
-    inputs = Inputs((torch.tensor(0.7),), (anchors,), (noise,), Batch((x[rows], y[rows]), (0, 0), torch.rand(4, 9)))
+    inputs = ObjectiveInputs(
+        (torch.tensor(0.7),), (anchors,), (noise,), StepBatch((x[rows], y[rows]), (0, 0), torch.rand(4, 9))
+    )
     log_joint = log_joint_objective(density)
 
-    def anchored(theta: Tensor, inputs: Inputs) -> Tensor:
+    def anchored(theta: Tensor, inputs: ObjectiveInputs) -> Tensor:
         (anchor,), (noise,), (scale,) = inputs.constants, inputs.noise, inputs.scalars
         return log_joint.function(theta, inputs) - scale * ((theta - anchor - noise) ** 2).sum()
 

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
-from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
+from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, StepBatch
+from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping, KeptIterates
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
-from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine, Cyclical, LinearWarmup
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import Trained
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.counting import Counting
 
@@ -43,7 +43,7 @@ def trained(objective=None, optimiser=None, schedule=None, batches=None, start=S
     )
 
 
-def parabola(params: Tensor, inputs: Inputs) -> Tensor:
+def parabola(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
     return -0.5 * ((params - 1) ** 2).sum()
 
 
@@ -91,7 +91,7 @@ def test_bootstrapped_members_end_at_weighted_least_squares() -> None:
     weights = Bootstrap().row_weights(len(y), _streams())
     joint = log_joint_objective(own)
     for member, row in enumerate(found.params):
-        inputs = Inputs((), (), (), Batch((x, y), (None, None), weights[member : member + 1]))
+        inputs = ObjectiveInputs((), (), (), StepBatch((x, y), (None, None), weights[member : member + 1]))
         _, gradient = joint.value_and_grad(row[None], inputs)
         assert gradient.abs().max() < 1e-6
     assert not torch.allclose(found.params[0], found.params[1])
@@ -104,7 +104,7 @@ def _streams() -> MemberStreams:
 def test_anchored_members_end_between_their_anchors_and_the_data() -> None:
     anchors = torch.randn(3, 3)
 
-    def anchored(params: Tensor, inputs: Inputs) -> Tensor:
+    def anchored(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         (anchor,) = inputs.constants
         return parabola(params, inputs) - 0.5 * 3.0 * ((params - anchor) ** 2).sum()
 
@@ -115,7 +115,7 @@ def test_anchored_members_end_between_their_anchors_and_the_data() -> None:
 def test_scalars_change_from_step_to_step() -> None:
     scalars = torch.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
 
-    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+    def objective(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         first, second = inputs.scalars
         return first + 10 * second + 0 * params.sum()
 
@@ -128,7 +128,7 @@ def test_langevin_dynamics_need_no_loop_of_their_own() -> None:
     rate, num_chains, num_steps = 0.02, 500, 400
     generator = torch.Generator().manual_seed(5)
 
-    def noisy(params: Tensor, inputs: Inputs) -> Tensor:
+    def noisy(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         (noise,) = inputs.noise
         return -0.5 * (params**2).sum() + (2 / rate) ** 0.5 * (noise * params).sum()
 
@@ -188,7 +188,7 @@ def test_a_member_whose_gradient_is_not_finite_stays_for_that_step() -> None:
     bad = torch.zeros(4, 1)
     bad[1] = float("nan")
 
-    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+    def objective(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         (spoilt,) = inputs.scalars
         return parabola(params, inputs) + (params[0] < 0) * spoilt * params.sum()
 
@@ -208,7 +208,7 @@ def test_a_member_whose_gradient_is_not_finite_stays_for_that_step() -> None:
 
 
 def test_a_member_that_has_stepped_over_a_border_comes_back() -> None:
-    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+    def objective(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         return -((params - 1.0) ** 2).sum() + 0.0 * (1.5 - params[0]).sqrt()
 
     found = trained(
@@ -219,7 +219,7 @@ def test_a_member_that_has_stepped_over_a_border_comes_back() -> None:
 
 
 def test_one_huge_gradient_does_not_keep_steps_short_where_gradients_are_clipped() -> None:
-    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+    def objective(params: Tensor, inputs: ObjectiveInputs) -> Tensor:
         """Return a parabola with its top at 1, whose gradient is another one once."""
         (spike,) = inputs.scalars
         return parabola(params, inputs) + spike * params.sum()
@@ -318,10 +318,10 @@ class Stream:
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[StepBatch]:
         for first in itertools.cycle(range(0, 40, self._size)):
             rows = slice(first, first + self._size)
-            yield Batch(tuple(part[rows] for part in TARGET.data), (None, None))
+            yield StepBatch(tuple(part[rows] for part in TARGET.data), (None, None))
 
 
 def test_batches_may_come_from_elsewhere() -> None:

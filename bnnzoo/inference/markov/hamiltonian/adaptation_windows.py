@@ -19,7 +19,7 @@ from bnnzoo.inference.markov.adaptation import (
     restart_step_size,
     window_ends,
 )
-from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, HamiltonianResting
 from bnnzoo.inference.markov.metrics import (
     MOST_PARAMETERS,
     MassMatrix,
@@ -91,7 +91,7 @@ class Windows:
         for each, values in zip(self.collected, found["collected"], strict=True):
             each[:, : values.shape[1]] = values
 
-    def close(self, resting: Resting, chains: Tensor, end: int) -> Tensor:
+    def close(self, resting: HamiltonianResting, chains: Tensor, end: int) -> Tensor:
         """Estimate mass matrices from this window and the one before, and return the chains that have converged.
 
         Chains still on their way to the posterior discard both windows.
@@ -106,7 +106,7 @@ class Windows:
                     converged.append(self.adapt(resting, alike[~away], number, end))
         return torch.cat(converged)
 
-    def adapt(self, resting: Resting, chains: Tensor, number: int, end: int) -> Tensor:
+    def adapt(self, resting: HamiltonianResting, chains: Tensor, number: int, end: int) -> Tensor:
         """Estimate mass matrices from the last ``number`` draws, and keep those of this window; see :meth:`close`."""
         theta, stats, gradient = (each[chains, :number] for each in self.collected)
         gradient = finite_gradients(gradient)

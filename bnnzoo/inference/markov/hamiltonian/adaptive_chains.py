@@ -22,9 +22,9 @@ from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (
     STATS,
     HamiltonianCounters,
     HamiltonianProgram,
+    HamiltonianResting,
     HamiltonianSchedule,
     MovingEnd,
-    Resting,
 )
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
 from bnnzoo.inference.markov.metrics import identity_metric, inverse_mass_of, mass_matrix_for, metric_of
@@ -149,7 +149,7 @@ class AdaptiveChains(RunningChains):
         super()._resume(found)
         self.windows.resume(found)
 
-    def _at_rest(self, theta: Tensor, tempering: Any) -> tuple[MovingEnd, Resting]:
+    def _at_rest(self, theta: Tensor, tempering: Any) -> tuple[MovingEnd, HamiltonianResting]:
         """Return the state of chains before they know the log density where they are."""
         settings, keys = self.settings, self.keys
         zeros, noise = (
@@ -159,7 +159,7 @@ class AdaptiveChains(RunningChains):
         end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, self._unknown(theta), zeros))
         counts = [torch.zeros_like(keys[:, 0]) for _ in HamiltonianCounters._fields]
         step_size = zeros + (settings.step_size or INITIAL_STEP_SIZE)
-        resting = Resting(
+        resting = HamiltonianResting(
             trajectory=trajectory,
             metric=identity_metric(theta, self.windows.mass_matrix),
             adaptation=initial_adaptation(step_size, settings.target_accept),
@@ -197,7 +197,7 @@ class AdaptiveChains(RunningChains):
         adaptation = initial_adaptation(step_size, self.settings.target_accept)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
-    def _under_way(self, end: Any, trajectory: Any) -> tuple[MovingEnd, Resting]:
+    def _under_way(self, end: Any, trajectory: Any) -> tuple[MovingEnd, HamiltonianResting]:
         """Return the state of chains before a leapfrog step: not the last of its trajectory, and one that cannot diverge."""
         control = trajectory.control
         control = control._replace(
@@ -206,7 +206,7 @@ class AdaptiveChains(RunningChains):
         trajectory = trajectory._replace(control=control, done=torch.zeros_like(trajectory.done))
         return self.fleet.moving._replace(end=end), self.fleet.resting._replace(trajectory=trajectory)
 
-    def _leapt(self, moving: MovingEnd, resting: Resting, step_size: Tensor) -> Phase:
+    def _leapt(self, moving: MovingEnd, resting: HamiltonianResting, step_size: Tensor) -> Phase:
         """Return where one leapfrog step leads."""
         adaptation = resting.adaptation._replace(step_size=step_size)
         found: Phase = self.fleet.tried(moving, resting._replace(adaptation=adaptation)).end.phase

@@ -16,9 +16,9 @@ __all__ = [
     "STATS",
     "HamiltonianCounters",
     "HamiltonianProgram",
+    "HamiltonianResting",
     "HamiltonianSchedule",
     "MovingEnd",
-    "Resting",
 ]
 
 NUM_STREAMS = 4
@@ -65,7 +65,7 @@ class HamiltonianSchedule(NamedTuple):
     until: Tensor
 
 
-class Resting(NamedTuple):
+class HamiltonianResting(NamedTuple):
     """What changes in stages: the trajectory, what the chain has learnt, its counters, schedule and keys ``[4]``.
 
     ``tempering`` is empty, or the inverse temperature ``[]`` of a chain that has one.
@@ -116,7 +116,7 @@ class HamiltonianProgram:
         """Propose, and keep the draw."""
         return Stage(_has_stopped, self._proposed), Stage(_is_done, self._learnt, _is_kept)
 
-    def going(self, moving: MovingEnd, resting: Resting) -> Tensor:
+    def going(self, moving: MovingEnd, resting: HamiltonianResting) -> Tensor:
         """Return whether the window, or the chain, has draws left."""
         return resting.counters.draws < resting.schedule.until
 
@@ -133,7 +133,7 @@ class HamiltonianProgram:
         """Return the gradient ``[P]`` of the chain's target, from that of the gradient function."""
         return gradient
 
-    def held(self, resting: Resting) -> HamiltonianHeld:
+    def held(self, resting: HamiltonianResting) -> HamiltonianHeld:
         """Return what a leapfrog step uses of what changes in stages, and the key of the leapfrog steps' numbers."""
         return HamiltonianHeld(
             resting.metric,
@@ -163,7 +163,7 @@ class HamiltonianProgram:
             self.kernel.leapfrog(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1
         )
 
-    def _begun(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting]:
+    def _begun(self, moving: MovingEnd, resting: HamiltonianResting) -> tuple[MovingEnd, HamiltonianResting]:
         count, theta = resting.counters.draws, resting.trajectory.proposal.theta
         places = torch.arange(len(theta), device=theta.device)
         noise = normals(resting.keys[0], count * len(theta) + places, theta.dtype)
@@ -172,7 +172,7 @@ class HamiltonianProgram:
         end, trajectory = self.kernel.begin(moving.end, resting.trajectory, resting.metric, step_size, noise, uniform)
         return moving._replace(end=end), resting._replace(trajectory=trajectory)
 
-    def _proposed(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting]:
+    def _proposed(self, moving: MovingEnd, resting: HamiltonianResting) -> tuple[MovingEnd, HamiltonianResting]:
         counters, phase = resting.counters, moving.end.phase
         uniform = _pair(resting.keys[2], counters.proposals, phase.theta)
         end, trajectory = self.kernel.propose(moving.end, resting.trajectory, resting.metric, uniform)
@@ -180,7 +180,9 @@ class HamiltonianProgram:
         counters = counters._replace(proposals=counters.proposals + 1, rejected=rejected)
         return moving._replace(end=end), resting._replace(trajectory=trajectory, counters=counters)
 
-    def _learnt(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting, tuple[Tensor, Tensor, Tensor]]:
+    def _learnt(
+        self, moving: MovingEnd, resting: HamiltonianResting
+    ) -> tuple[MovingEnd, HamiltonianResting, tuple[Tensor, Tensor, Tensor]]:
         count, schedule, state = resting.counters.draws, resting.schedule, resting.adaptation
         warm, settling = count < schedule.num_warmup, count >= schedule.settle_from
         proposal, end = resting.trajectory.proposal, moving.end
@@ -200,17 +202,17 @@ class HamiltonianProgram:
         return moving, resting._replace(adaptation=learnt, counters=counters), row
 
 
-def _has_stopped(moving: MovingEnd, resting: Resting) -> Tensor:
+def _has_stopped(moving: MovingEnd, resting: HamiltonianResting) -> Tensor:
     stop: Tensor = moving.end.stop
     return stop
 
 
-def _is_done(moving: MovingEnd, resting: Resting) -> Tensor:
+def _is_done(moving: MovingEnd, resting: HamiltonianResting) -> Tensor:
     done: Tensor = resting.trajectory.done
     return done
 
 
-def _is_kept(moving: MovingEnd, resting: Resting) -> Tensor:
+def _is_kept(moving: MovingEnd, resting: HamiltonianResting) -> Tensor:
     count, schedule = resting.counters.draws, resting.schedule
     collected = (count >= schedule.collect_from) & (count < schedule.collect_until)
     return collected | (count >= schedule.num_warmup)

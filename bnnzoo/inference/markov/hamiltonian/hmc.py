@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.settings import Count, Positive, Range
 from bnnzoo.engine.program import where
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianMethod
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
     Control,
@@ -16,7 +17,6 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     energy,
     momentum_from,
 )
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianMethod
 
 __all__ = ["HMC", "HMCKernel"]
 

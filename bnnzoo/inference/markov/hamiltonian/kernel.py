@@ -9,7 +9,7 @@ __all__ = [
     "DIVERGENCE_THRESHOLD",
     "Control",
     "Kernel",
-    "LowRank",
+    "LowRankMatrix",
     "Matrix",
     "Metric",
     "Phase",
@@ -28,7 +28,7 @@ DIVERGENCE_THRESHOLD = 1000.0
 """Energy error above which a trajectory counts as divergent, as in Stan."""
 
 
-class LowRank(NamedTuple):
+class LowRankMatrix(NamedTuple):
     """The matrix ``diag(left) (I + directions diag(eigenvalues - 1) directions^T) diag(right)``.
 
     Attributes
@@ -47,7 +47,7 @@ class LowRank(NamedTuple):
     right: Tensor
 
 
-type Matrix = Tensor | LowRank
+type Matrix = Tensor | LowRankMatrix
 """Of one chain: a diagonal ``[P]``, a dense matrix ``[P, P]``, or a diagonal and a matrix of low rank."""
 
 
@@ -93,7 +93,7 @@ def transposed_root(metric: Metric, vector: Tensor) -> Tensor:
 def root_of(metric: Metric) -> Matrix:
     """Return a matrix B with ``B B^T = M^-1``, which turns directions of unit length into those of the posterior."""
     inverse = metric.inverse_mass
-    if isinstance(inverse, LowRank):
+    if isinstance(inverse, LowRankMatrix):
         return inverse._replace(eigenvalues=inverse.eigenvalues.sqrt(), right=torch.ones_like(inverse.right))
     if inverse.ndim == 1:
         return inverse.sqrt()
@@ -123,7 +123,7 @@ def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tens
 def applied(matrix: Matrix, vector: Tensor) -> Tensor:
     """Return one chain's matrix times a vector ``[P]``, or times each row of ``[C, P]``."""
     is_one = vector.ndim == 1
-    if isinstance(matrix, LowRank):
+    if isinstance(matrix, LowRankMatrix):
         scaled = matrix.right * vector
         along = (matrix.eigenvalues - 1) * (scaled @ matrix.directions)
         return matrix.left * (scaled + (matrix.directions @ along if is_one else along @ matrix.directions.mT))
@@ -134,7 +134,7 @@ def applied(matrix: Matrix, vector: Tensor) -> Tensor:
 
 def transposed(matrix: Matrix) -> Matrix:
     """Return the transpose of one chain's matrix."""
-    if isinstance(matrix, LowRank):
+    if isinstance(matrix, LowRankMatrix):
         return matrix._replace(left=matrix.right, right=matrix.left)
     return matrix if matrix.ndim == 1 else matrix.mT
 

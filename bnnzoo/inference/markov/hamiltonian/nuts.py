@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.settings import Range
 from bnnzoo.engine.program import where
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianMethod
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
     Control,
@@ -17,7 +18,6 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     momentum_from,
     velocity,
 )
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianMethod
 
 __all__ = ["NUTS", "NUTSKernel"]
 

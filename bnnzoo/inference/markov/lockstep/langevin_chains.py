@@ -14,11 +14,11 @@ from bnnzoo.core.settings import Count, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM, Engine
 from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, AdaptiveSettings
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
-from bnnzoo.inference.markov.lockstep.motions import Common, Langevin
+from bnnzoo.inference.markov.lockstep.motions import Common, LangevinMotion
 
 __all__ = ["LangevinChains", "LangevinSampler", "LangevinSettings"]
 
-MOTION = Langevin()
+MOTION = LangevinMotion()
 MAX_SEARCH = 30
 STEPS_OF_WARMUP = 32
 ERROR_DISCOUNT, OUTLIER, MAX_COORDINATES = 0.9, 8.0, 128

@@ -13,7 +13,7 @@ from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, 
 __all__ = [
     "DYNAMICS",
     "Common",
-    "Langevin",
+    "LangevinMotion",
     "LockstepState",
     "Motion",
     "Trajectories",
@@ -119,7 +119,7 @@ class Trajectories:
 
 
 @dataclass(frozen=True)
-class Langevin:
+class LangevinMotion:
     """Microcanonical Langevin dynamics: every step begins with noise, and no end is rejected for its energy error."""
 
     dynamics: ClassVar[Dynamics] = DYNAMICS

@@ -10,8 +10,8 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Count, Fraction
-from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StepPlan, StochasticSettings, steps_between_draws
 from bnnzoo.inference.optimise.schedules import Cyclical
 

@@ -9,15 +9,15 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.streamed import StreamedDensity, rows_in_blocks
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.inference.optimise.batches import Batch
-from bnnzoo.inference.optimise.objectives import Inputs
+from bnnzoo.inference.optimise.batches import StepBatch
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs
 
 __all__ = ["Anchor", "GradientMoments", "Stochastic", "full_gradient", "no_moments", "observed", "stochastic_gradient"]
 
 type Anchor = tuple[Tensor, ...]
 """Nothing, or the centre of a control variate ``[C, P]`` and the gradient on all rows there ``[C, P]``."""
 
-type Stochastic = Callable[[Tensor, Anchor, Batch], tuple[Tensor, Tensor]]
+type Stochastic = Callable[[Tensor, Anchor, StepBatch], tuple[Tensor, Tensor]]
 
 ROWS_AT_A_TIME = 10_000
 """A gradient on all rows is computed in blocks of this size, so that memory does not grow with the data."""
@@ -58,7 +58,7 @@ def observed(moments: GradientMoments, gradient: Tensor) -> GradientMoments:
     return GradientMoments(moments.count + 1, square, difference, gradient)
 
 
-def stochastic_gradient(value_and_grad: Callable[[Tensor, Inputs], tuple[Tensor, Tensor]]) -> Stochastic:
+def stochastic_gradient(value_and_grad: Callable[[Tensor, ObjectiveInputs], tuple[Tensor, Tensor]]) -> Stochastic:
     r"""Return an unbiased estimate of the log posterior density ``[C]`` and of its gradient ``[C, P]`` from a batch.
 
     .. math:: \tilde g(\theta) = \nabla \log p(\theta) + \frac{N}{B} \sum_{n \in \text{batch}} \nabla \log p(y_n \mid \theta)
@@ -72,8 +72,8 @@ def stochastic_gradient(value_and_grad: Callable[[Tensor, Inputs], tuple[Tensor,
     Dubey et al. (2016), Variance reduction in stochastic gradient Langevin dynamics, NeurIPS.
     """
 
-    def estimate(theta: Tensor, anchor: Anchor, batch: Batch) -> tuple[Tensor, Tensor]:
-        inputs = Inputs((), (), (), batch)
+    def estimate(theta: Tensor, anchor: Anchor, batch: StepBatch) -> tuple[Tensor, Tensor]:
+        inputs = ObjectiveInputs((), (), (), batch)
         value, gradient = value_and_grad(theta, inputs)
         if anchor:
             centre, whole = anchor
@@ -90,8 +90,8 @@ def full_gradient(gradient: Lowered, theta: Tensor, density: LogDensity) -> Tens
     """
     dims = (None,) * len(density.data)
     if density.num_data <= ROWS_AT_A_TIME and not isinstance(density, StreamedDensity):
-        return gradient(theta, (), Batch(density.data, dims))[1]
+        return gradient(theta, (), StepBatch(density.data, dims))[1]
     total = torch.zeros_like(theta)
     for rows, share in rows_in_blocks(density, ROWS_AT_A_TIME):
-        total = total + share * gradient(theta, (), Batch(rows, dims))[1]
+        total = total + share * gradient(theta, (), StepBatch(rows, dims))[1]
     return total

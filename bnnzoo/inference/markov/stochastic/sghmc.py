@@ -10,8 +10,8 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Fraction
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
-from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured, Step
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.stochastic_settings import GradientSettings, plan_of
 
 __all__ = ["SGHMC", "UnderdampedLangevin"]

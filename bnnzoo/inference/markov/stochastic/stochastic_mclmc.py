@@ -15,10 +15,10 @@ from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.markov.chain_settings import refuse_single_parameter
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, drift, second_half_kick
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.gradients import Anchor
-from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
-from bnnzoo.inference.markov.stochastic.stochastic_program import Resting, StochasticState, Units
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured, Step
+from bnnzoo.inference.markov.stochastic.stochastic_program import StochasticResting, StochasticState, Units
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings, plan_of, rows_of_batch
 from bnnzoo.inference.markov.stochastic.tuning import Tuning
 
@@ -120,7 +120,9 @@ class MicrocanonicalTuning(Tuning):
         self.memory = share * error * growth**6, share * weight
         return found, new._replace(step_size=torch.where(known, units.step_size / growth, new.step_size))
 
-    def learnt(self, moving: StochasticState, resting: Resting, draws: int) -> tuple[StochasticState, Resting]:
+    def learnt(
+        self, moving: StochasticState, resting: StochasticResting, draws: int
+    ) -> tuple[StochasticState, StochasticResting]:
         """Move each step size towards the energy error that is wanted, which grows with its sixth power."""
         moving, resting = super().learnt(moving, resting, draws)
         if self.settings.step_size is not None:

@@ -8,20 +8,20 @@ from torch import Tensor
 
 from bnnzoo.engine.program import Stage, where
 from bnnzoo.inference.markov.noise import normals
-from bnnzoo.inference.markov.stochastic.dynamics import Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, observed
 from bnnzoo.inference.markov.stochastic.row_order import RowOrder
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StepPlan
 
 __all__ = [
     "NUM_STREAMS",
     "STATS",
-    "Chunk",
     "Course",
     "Left",
-    "Resting",
+    "StochasticChunk",
     "StochasticCounters",
     "StochasticProgram",
+    "StochasticResting",
     "StochasticSchedule",
     "StochasticState",
     "Units",
@@ -68,7 +68,7 @@ class StochasticState(NamedTuple):
     stop: Tensor
 
 
-class Chunk(NamedTuple):
+class StochasticChunk(NamedTuple):
     """What some steps from number ``start[]`` on are given.
 
     Attributes
@@ -171,7 +171,7 @@ def course_of(plan: StepPlan, num_warmup: int, theta: Tensor) -> Course:
     return Course(*(each.expand(len(theta), *each.shape[1:]).clone() for each in parts))
 
 
-class Resting(NamedTuple):
+class StochasticResting(NamedTuple):
     """What changes in stages.
 
     Attributes
@@ -184,7 +184,7 @@ class Resting(NamedTuple):
     keys : Tensor [4]
     """
 
-    chunk: Chunk
+    chunk: StochasticChunk
     units: Units
     anchor: Anchor
     left: Left
@@ -199,7 +199,7 @@ class Resting(NamedTuple):
 class StochasticHeld(NamedTuple):
     """What a step uses besides what moves."""
 
-    chunk: Chunk
+    chunk: StochasticChunk
     units: Units
     anchor: Anchor
 
@@ -249,7 +249,7 @@ class StochasticProgram:
         """End the draw, if the chunk of steps was its last."""
         return (Stage(_has_stopped, self._stopped, _is_kept),)
 
-    def going(self, moving: StochasticState, resting: Resting) -> Tensor:
+    def going(self, moving: StochasticState, resting: StochasticResting) -> Tensor:
         """Return whether the chain goes on by itself."""
         return (resting.counters.draws < resting.schedule.until) & ~resting.waits & ~resting.failed
 
@@ -257,7 +257,7 @@ class StochasticProgram:
         """Return how many steps are left in the chunk."""
         return moving.stop - moving.num_steps
 
-    def held(self, resting: Resting) -> StochasticHeld:
+    def held(self, resting: StochasticResting) -> StochasticHeld:
         """Return the random numbers of the steps, units, and the anchor."""
         return StochasticHeld(resting.chunk, resting.units, resting.anchor)
 
@@ -283,11 +283,11 @@ class StochasticProgram:
             num_steps=moving.num_steps + 1,
         )
 
-    def _filled(self, moving: StochasticState, resting: Resting) -> tuple[StochasticState, Resting]:
+    def _filled(self, moving: StochasticState, resting: StochasticResting) -> tuple[StochasticState, StochasticResting]:
         theta, start, keys, counters = moving.theta, moving.num_steps, resting.keys, resting.counters
         steps = start + torch.arange(self.chunk, device=theta.device)
         places = torch.arange(len(theta), device=theta.device)
-        chunk = Chunk(
+        chunk = StochasticChunk(
             start=start,
             numbers=resting.course.numbers(counters.draws, steps),
             noise=normals(keys[0], steps[:, None] * len(theta) + places, theta.dtype),
@@ -297,8 +297,8 @@ class StochasticProgram:
         return moving._replace(stop=stop), resting._replace(chunk=chunk)
 
     def _stopped(
-        self, moving: StochasticState, resting: Resting
-    ) -> tuple[StochasticState, Resting, tuple[Tensor, Tensor]]:
+        self, moving: StochasticState, resting: StochasticResting
+    ) -> tuple[StochasticState, StochasticResting, tuple[Tensor, Tensor]]:
         drawn = self._drawn(moving, resting)
         num_steps = moving.num_steps - resting.counters.begins
         after, rested = drawn
@@ -309,7 +309,7 @@ class StochasticProgram:
         moving, resting = where(_has_drawn(moving, resting), drawn, (moving, resting))
         return moving, resting._replace(waits=waits), row
 
-    def _drawn(self, moving: StochasticState, resting: Resting) -> tuple[StochasticState, Resting]:
+    def _drawn(self, moving: StochasticState, resting: StochasticResting) -> tuple[StochasticState, StochasticResting]:
         left, counters, course, units = resting.left, resting.counters, resting.course, resting.units
         diverged = (moving.value < left.value - self.deepest) | ~(
             moving.theta.isfinite().all() & moving.value.isfinite()
@@ -336,13 +336,13 @@ class StochasticProgram:
         return now, resting._replace(units=units, left=left, counters=counters, failed=failed)
 
 
-def _has_stopped(moving: StochasticState, resting: Resting) -> Tensor:
+def _has_stopped(moving: StochasticState, resting: StochasticResting) -> Tensor:
     return moving.num_steps >= moving.stop
 
 
-def _has_drawn(moving: StochasticState, resting: Resting) -> Tensor:
+def _has_drawn(moving: StochasticState, resting: StochasticResting) -> Tensor:
     return moving.num_steps >= resting.counters.ends
 
 
-def _is_kept(moving: StochasticState, resting: Resting) -> Tensor:
+def _is_kept(moving: StochasticState, resting: StochasticResting) -> Tensor:
     return _has_drawn(moving, resting) & (resting.counters.draws >= resting.course.num_warmup)

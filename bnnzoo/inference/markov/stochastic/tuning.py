@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov.adaptation import window_ends
-from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, probed_curvature
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, StochasticDynamics
+from bnnzoo.inference.markov.stochastic.curvature_scales import NUM_PROBES, measured, probed_curvature
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, no_moments
-from bnnzoo.inference.markov.stochastic.stochastic_program import Left, Resting, StochasticState, Units
+from bnnzoo.inference.markov.stochastic.minibatch_target import MinibatchTarget
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured, StochasticDynamics
+from bnnzoo.inference.markov.stochastic.stochastic_program import Left, StochasticResting, StochasticState, Units
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings
-from bnnzoo.inference.markov.stochastic.target import Target
 
 __all__ = ["Tuning", "adopted"]
 
@@ -27,7 +27,7 @@ class Tuning:
     ----------
     dynamics : StochasticDynamics
     settings : StochasticSettings
-    target : Target
+    target : MinibatchTarget
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Tuning:
     memory: tuple[Tensor, ...] = ()
     num_gradients = 0
 
-    def __init__(self, dynamics: StochasticDynamics, settings: StochasticSettings, target: Target) -> None:
+    def __init__(self, dynamics: StochasticDynamics, settings: StochasticSettings, target: MinibatchTarget) -> None:
         self.dynamics, self.settings, self.target = dynamics, settings, target
         self.ends = window_ends(settings.num_warmup)
 
@@ -71,7 +71,9 @@ class Tuning:
         carried = self.dynamics.start(found, self.target.normals(theta))
         return Left((theta, *carried), no_moments(theta), value), units, anchor
 
-    def learnt(self, moving: StochasticState, resting: Resting, draws: int) -> tuple[StochasticState, Resting]:
+    def learnt(
+        self, moving: StochasticState, resting: StochasticResting, draws: int
+    ) -> tuple[StochasticState, StochasticResting]:
         """Adopt what the gradients of a window of warm-up say, if one ends here."""
         if draws in self.ends[1:]:
             moments = moving.moments

@@ -14,7 +14,7 @@ from bnnzoo.inference.markov.lockstep.dynamics import (
     drift,
     second_half_kick,
 )
-from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, LockstepState
+from bnnzoo.inference.markov.lockstep.motions import Common, LangevinMotion, LockstepState
 from tests.helpers.samplers import log_density, log_density_gradient
 
 SCALE = torch.tensor([1.0, 0.4, 1.5, 0.8], dtype=torch.float64)
@@ -117,8 +117,8 @@ def test_a_draw_of_langevin_dynamics_that_failed_is_left_in_the_opposite_directi
     lost = begin._replace(theta=begin.theta + 1.0, log_density=torch.tensor(torch.nan, dtype=torch.float64))
     one = torch.ones((), dtype=torch.float64)
     common = Common(SCALE, begin.work, begin.work, one, one.long(), one)
-    found, _ = Langevin().end(begin, LockstepState(lost, one), common, one, one)
+    found, _ = LangevinMotion().end(begin, LockstepState(lost, one), common, one, one)
     assert torch.equal(found.theta, begin.theta)
     assert torch.equal(found.momentum, -begin.momentum)
-    kept, _ = Langevin().end(begin, LockstepState(begin._replace(theta=begin.theta + 1.0), one), common, one, one)
+    kept, _ = LangevinMotion().end(begin, LockstepState(begin._replace(theta=begin.theta + 1.0), one), common, one, one)
     assert torch.equal(kept.momentum, begin.momentum)

@@ -19,7 +19,7 @@ from bnnzoo.inference.markov.lockstep.langevin_chains import (
     _updated,
 )
 from bnnzoo.inference.markov.lockstep.lockstep_program import LockstepHeld, LockstepMoving, LockstepProgram
-from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, LockstepState
+from bnnzoo.inference.markov.lockstep.motions import Common, LangevinMotion, LockstepState
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.samplers import log_density, log_density_gradient
@@ -42,7 +42,7 @@ def start() -> Point:
 def stepped(step_size: float, nu: float) -> LockstepState:
     """Return where the step number 3 of the program leads from the start."""
     program, common = (
-        LockstepProgram(Langevin()),
+        LockstepProgram(LangevinMotion()),
         Common(torch.ones(4).double(), step_size * ONE, nu * ONE, ONE, ONE, ONE),
     )
     held, number = LockstepHeld(common, KEY), torch.tensor(3)

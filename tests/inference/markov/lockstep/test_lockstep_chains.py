@@ -15,7 +15,7 @@ from bnnzoo.inference.markov.chain_settings import LockstepSettings
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Newtonian
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains
-from bnnzoo.inference.markov.lockstep.motions import Langevin, Motion, Trajectories
+from bnnzoo.inference.markov.lockstep.motions import LangevinMotion, Motion, Trajectories
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains, TrajectorySampler
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_jump
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
@@ -187,7 +187,7 @@ def test_the_engine_is_the_one_asked_for() -> None:
 
 
 def test_motions_are_motions() -> None:
-    assert all(isinstance(motion, Motion) for motion in (Trajectories(Newtonian()), Langevin()))
+    assert all(isinstance(motion, Motion) for motion in (Trajectories(Newtonian()), LangevinMotion()))
 
 
 @pytest.mark.slow

@@ -16,19 +16,19 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
-from bnnzoo.inference.markov.stochastic import starts
+from bnnzoo.inference.markov.stochastic import minibatch_starts
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
-from bnnzoo.inference.markov.stochastic.dynamics import Measured
-from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
+from bnnzoo.inference.markov.stochastic.minibatch_starts import optimised_starts
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
-from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured
 from bnnzoo.inference.markov.stochastic.stochastic_program import Units
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of, rows_of_batch, steps_between_draws
 from bnnzoo.inference.markov.stochastic.tuning import adopted
-from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_run import Trained
 from bnnzoo.inference.starts import starts_of_model
 from bnnzoo.testing import linear_gaussian, skewed
 from tests.helpers.executors import InProcess
@@ -314,15 +314,17 @@ def test_a_chain_trained_into_a_hole_begins_before_it(monkeypatch: pytest.Monkey
         trace[0, -1] = torch.nan
         return replace(found, params=-found.params, last_good=torch.ones_like(found.params), trace=trace)
 
-    monkeypatch.setattr(starts, "train", into_hole)
+    monkeypatch.setattr(minibatch_starts, "train", into_hole)
     density = build_density(holed, torch.ones(20))
-    theta = starts.optimised_starts(SGLD(num_chains=3, optimise_steps=30), density, FitContext())
+    theta = optimised_starts(SGLD(num_chains=3, optimise_steps=30), density, FitContext())
     assert float(theta[0]) == 1.0 and bool((theta[1:] < 0).all())
 
 
 def test_interrupted_on_the_way_to_a_mode_no_chain_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training swallowed Ctrl-C, and the chains ran."""
-    monkeypatch.setattr(starts, "train", lambda *args, **settings: replace(train(*args, **settings), complete=False))
+    monkeypatch.setattr(
+        minibatch_starts, "train", lambda *args, **settings: replace(train(*args, **settings), complete=False)
+    )
     with pytest.raises(KeyboardInterrupt, match="before the chains began"):
         fit(holed, SGLD(num_chains=3, optimise_steps=30), torch.ones(20), progress=False)
 

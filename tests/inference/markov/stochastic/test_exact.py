@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bnnzoo.inference import PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
-from bnnzoo.inference.markov.stochastic.dynamics import Step
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Step
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments, mean_z_score, variance_z_score
 from tests.helpers.samplers import values

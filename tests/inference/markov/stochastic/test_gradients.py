@@ -9,9 +9,9 @@ from bnnzoo.inference import SGLD
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.stochastic import gradients
 from bnnzoo.inference.markov.stochastic.gradients import no_moments, observed
+from bnnzoo.inference.markov.stochastic.minibatch_target import MinibatchTarget
 from bnnzoo.inference.markov.stochastic.stochastic_program import NUM_STREAMS
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings
-from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.models import likelihoods, mlp, priors, supervised
@@ -27,9 +27,9 @@ def network_density() -> LogDensity:
     return build_density(supervised(mlp(2, (4,)), priors.normal(1.0), likelihoods.gaussian()), x, y)
 
 
-def target_of(density: LogDensity, settings: StochasticSettings | None = None) -> Target:
+def target_of(density: LogDensity, settings: StochasticSettings | None = None) -> MinibatchTarget:
     keys = torch.stack([keys_of(3, chain, NUM_STREAMS) for chain in range(2)])
-    return Target(density, settings or SGLD(batch_size=BATCH), keys)
+    return MinibatchTarget(density, settings or SGLD(batch_size=BATCH), keys)
 
 
 @pytest.mark.parametrize("anchored", [False, True])
@@ -48,7 +48,7 @@ def test_the_gradient_on_all_rows_is_the_same_in_blocks(monkeypatch: pytest.Monk
     torch.testing.assert_close(target.anchor_at(theta)[1], density.value_and_grad(theta, *density.data)[1])
 
 
-def noise_of(target: Target, theta: Tensor, anchor: tuple[Tensor, ...]) -> float:
+def noise_of(target: MinibatchTarget, theta: Tensor, anchor: tuple[Tensor, ...]) -> float:
     found = torch.stack([target.on_a_batch(anchor)(theta) for _ in range(200)])
     return float(found.var(0).mean())
 

@@ -9,8 +9,8 @@ from arviz_stats.base.array import array_stats
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import SGHMC, StochasticMCLMC, fit
-from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.stochastic_mclmc import MicrocanonicalLangevin, MicrocanonicalTuning
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of
 from bnnzoo.testing import LinearGaussian, ill_conditioned, linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments

@@ -12,8 +12,8 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic import stochastic_program
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, StochasticDynamics
-from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured, Step, StochasticDynamics
+from bnnzoo.inference.markov.stochastic.stochastic_sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of
 from bnnzoo.testing import linear_gaussian
 

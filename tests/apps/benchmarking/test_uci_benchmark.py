@@ -23,8 +23,8 @@ from bnnzoo.apps.benchmarking import (
     score_split,
     sources,
 )
-from bnnzoo.apps.benchmarking import uci as benchmark
-from bnnzoo.apps.benchmarking.uci import Score, differences, read_scores, summarise
+from bnnzoo.apps.benchmarking import uci_benchmark as benchmark
+from bnnzoo.apps.benchmarking.uci_benchmark import Score, differences, read_scores, summarise
 from bnnzoo.apps.benchmarking.uci_command import _grid
 from bnnzoo.apps.cli import app
 from bnnzoo.core import executors

@@ -23,12 +23,20 @@ from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, refuse_
 from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
 from bnnzoo.inference.laplace.refine import STEPS_PER_UPDATE, preconditioned_lbfgs
 
-__all__ = ["MAX_FITS", "TOLERANCE", "Marginal", "default_sites", "integrated_sites", "marginal_mode", "over_scales"]
+__all__ = [
+    "MAX_FITS",
+    "TOLERANCE",
+    "HyperparameterMarginal",
+    "default_sites",
+    "integrated_sites",
+    "marginal_mode",
+    "over_scales",
+]
 
 TOLERANCE, MAX_FITS = 1e-3, 500  # of the search
 
 
-class Marginal:
+class HyperparameterMarginal:
     """Minus the approximate log marginal density of hyperparameters ``phi[H]`` and the data; it keeps the best fit."""
 
     def __init__(self, method: LaplaceMethod, density: LogDensity, context: FitContext, index: Tensor) -> None:
@@ -129,7 +137,7 @@ def _fixed_at(point: Tensor) -> MAP:
     return MAP(init=point[None], num_steps=0, polish_steps=0)
 
 
-def marginal_mode(marginal: Marginal, tolerance: float, max_fits: int) -> Gaussian:
+def marginal_mode(marginal: HyperparameterMarginal, tolerance: float, max_fits: int) -> Gaussian:
     """Return the approximation of the others at the mode of the hyperparameters' marginal density."""
     point = np.zeros(marginal.size)
     marginal(point, first=True)
@@ -159,7 +167,7 @@ def over_scales(method: LaplaceMethod, damping: float, density: LogDensity, cont
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", NotConvergedWarning)
-            marginal = Marginal(refuse_other_methods(method, "{}"), density, context, index)
+            marginal = HyperparameterMarginal(refuse_other_methods(method, "{}"), density, context, index)
             best = marginal_mode(marginal, TOLERANCE, MAX_FITS)
             found = integrated(density, best, index, marginal.others, damping)
     except (LaplaceError, ModelError, NotConvergedWarning):  # the joint mode says what is wrong

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from bnnzoo.apps.reporting.findings import findings
-from bnnzoo.apps.reporting.repeats import Repeat, repeat_findings, repeat_grid, repeats_frame
+from bnnzoo.apps.reporting.repeated_splits import Repeat, repeat_findings, repeat_grid, repeats_frame
+from bnnzoo.apps.reporting.report_findings import findings
 from bnnzoo.apps.reporting.scores import REGRESSION
 from bnnzoo.trees.power import corrected_error, detectable_difference
 from tests.helpers.trees import comparison

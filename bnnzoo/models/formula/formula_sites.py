@@ -12,11 +12,11 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 
 from bnnzoo.models.formula.units import Unit
 
-__all__ = ["Encoder", "Names", "Place", "Site", "Term", "numbers", "written"]
+__all__ = ["Encoder", "FormulaSite", "Names", "Place", "Term", "numbers", "written"]
 
 
 @dataclass(frozen=True)
-class Site:
+class FormulaSite:
     """A latent site: its name and variable in the code, its prior, and the unit of its unconstrained coordinate.
 
     Attributes
@@ -66,7 +66,7 @@ class Term:
 
     Attributes
     ----------
-    statements : tuple of Site and str
+    statements : tuple of FormulaSite and str
         Lines of the model: sites to be sampled, and code.
     summands : tuple of str
         What is added to the predictor.
@@ -79,7 +79,7 @@ class Term:
         Of the deterministic sites in the code.
     """
 
-    statements: tuple[Site | str, ...]
+    statements: tuple[FormulaSite | str, ...]
     summands: tuple[str, ...]
     encoder: Encoder
     names: tuple[str, ...] = ()
@@ -156,12 +156,12 @@ class Place:
         """Return a variable for a name."""
         return self.names.variable(name)
 
-    def site(self, kind: str, label: str, prior: str, rule: str, **settings: Any) -> Site:
+    def site(self, kind: str, label: str, prior: str, rule: str, **settings: Any) -> FormulaSite:
         """Return a site of a term."""
         name = self.name(kind, label)
-        return Site(name, self.variable(name), prior, rule, **settings)
+        return FormulaSite(name, self.variable(name), prior, rule, **settings)
 
-    def positive(self, kind: str, label: str, rule: str, spread: float = 1.0) -> Site:
+    def positive(self, kind: str, label: str, rule: str, spread: float = 1.0) -> FormulaSite:
         """Return a scale whose prior is exponential with a mean of the outcome's scale, for a covariate of some spread."""
         mean = self.scale / spread
         return self.site(kind, label, f"dist.Exponential({numbers(1 / mean)})", rule, unit=(0.0, mean))

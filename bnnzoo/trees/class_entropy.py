@@ -4,8 +4,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from bnnzoo.trees.argument_kinds import refuse_other_kind
 from bnnzoo.trees.block_means import draw_means, sum_draws
-from bnnzoo.trees.kinds import refuse_other_kind
 from bnnzoo.trees.lookup import Labelled, companion, moment, refuse_single_draw
 
 __all__ = ["SMALLEST_PROB", "entropies", "plogp", "shannon_entropy", "sum_plogp"]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.stochastic.dynamics import Measured
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import Measured
 from bnnzoo.inference.optimise.stiffness import Gradient, difference, largest_curvature
 
 __all__ = ["NUM_PROBES", "measured", "probed_curvature", "scales_from"]

@@ -19,7 +19,7 @@ from bnnzoo.core.program.sites import ModelError, ModelWarning, Site, refuse_oth
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
 
-__all__ = ["Terms", "Weighted", "ask_gradients", "probes"]
+__all__ = ["Terms", "WeightedTerms", "ask_gradients", "probes"]
 
 STEPS = {torch.float32: 1e-2}
 STEP = 1e-3
@@ -83,25 +83,25 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedTerms:
     """Points ``theta[M, P]``, weighted sums ``value[M]`` of terms there, their ``gradient[M, P]``, and ``terms[M, J]``."""
 
     value: Tensor
     gradient: Tensor
     terms: Tensor
 
-    def __getitem__(self, which: slice) -> "Weighted":
+    def __getitem__(self, which: slice) -> "WeightedTerms":
         """Return some of the points."""
-        return Weighted(self.value[which], self.gradient[which], self.terms[which])
+        return WeightedTerms(self.value[which], self.gradient[which], self.terms[which])
 
     @classmethod
-    def at(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "Weighted":
+    def at(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "WeightedTerms":
         """Evaluate all points in one run of the model; random numbers inside it differ from point to point."""
         batched = vmap(terms, (0, *(None for _ in data)), randomness="different")
         return cls._differentiated(lambda leaf: batched(leaf, *data), theta, weights)
 
     @classmethod
-    def one_by_one(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "Weighted":
+    def one_by_one(cls, terms: Terms, theta: Tensor, weights: Tensor, data: Data) -> "WeightedTerms":
         """Evaluate one point after the other; where the model fails, nothing is known."""
         found, nothing = [], torch.full_like
         for point, weight in zip(theta[:, None], weights[:, None], strict=True):
@@ -114,7 +114,7 @@ class Weighted:
         return cls(*(torch.cat(each) for each in zip(*((f.value, f.gradient, f.terms) for f in found), strict=True)))
 
     @classmethod
-    def _differentiated(cls, function: Callable[[Tensor], Tensor], theta: Tensor, weights: Tensor) -> "Weighted":
+    def _differentiated(cls, function: Callable[[Tensor], Tensor], theta: Tensor, weights: Tensor) -> "WeightedTerms":
         with torch.enable_grad():
             leaf = theta.detach().requires_grad_()
             terms = function(leaf)
@@ -144,7 +144,11 @@ def _weights(terms: Terms, like: Tensor) -> Tensor:
 
 
 def ask_gradients(
-    terms: Terms, known: Tensor, start: Tensor, found: Weighted, evaluate: Callable[[Tensor, Tensor], Weighted]
+    terms: Terms,
+    known: Tensor,
+    start: Tensor,
+    found: WeightedTerms,
+    evaluate: Callable[[Tensor, Tensor], WeightedTerms],
 ) -> None:
     """Refuse a model that cuts the graph of some latent value, and warn of one in which it acts by steps.
 
@@ -152,7 +156,7 @@ def ask_gradients(
     ----------
     terms : Terms
     known, start : Tensor [P]
-    found : Weighted
+    found : WeightedTerms
         At the points of :func:`probes`.
     evaluate : callable
         ``(theta[M, P], weights[M, J])``, for further points.
@@ -243,13 +247,13 @@ def _is_right_in_double(terms: Terms, start: Tensor, direction: Tensor) -> bool:
         return False
     points = torch.cat([start[None].double(), start.double() + _steps(direction.double())])
     weights = points.new_ones(len(points), len(terms.names))
-    found = Weighted.one_by_one(Terms(density, terms.names), points, weights, density.data)
+    found = WeightedTerms.one_by_one(Terms(density, terms.names), points, weights, density.data)
     error, _, _ = _difference(found.value[0], found.value[1:], found.gradient[0] @ direction.double())
     return error <= OFF and bool(found.value.isfinite().all()) and bool(found.gradient.isfinite().all())
 
 
 def _warn_of_steps(
-    terms: Terms, start: Tensor, suspects: list[int], base: Tensor, evaluate: Callable[[Tensor, Tensor], Weighted]
+    terms: Terms, start: Tensor, suspects: list[int], base: Tensor, evaluate: Callable[[Tensor, Tensor], WeightedTerms]
 ) -> None:
     """Give each suspect other values from its prior, and warn if another term changes, still without a gradient."""
     density = terms.density

@@ -9,9 +9,9 @@ import matplotlib.pyplot as plt
 import pytest
 
 import bnnzoo as bz
+from bnnzoo.zoo.card_pages import card_page, write_pages
 from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.figure import card_figure
-from bnnzoo.zoo.pages import card_page, write_pages
 from bnnzoo.zoo.reference import referenced
 from bnnzoo.zoo.table_page import table_page, which_method
 

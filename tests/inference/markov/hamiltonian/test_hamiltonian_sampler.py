@@ -19,10 +19,10 @@ from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian import adaptation_windows
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, HamiltonianProgram
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains, HamiltonianSampler
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains, HamiltonianSampler
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.executors import InProcess

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bnnzoo.apps.reporting.results import Baseline, Fitted
-from bnnzoo.apps.reporting.scores import Score
+from bnnzoo.apps.reporting.scores import ScoreColumn
 from bnnzoo.apps.tables import Table
 from bnnzoo.documents.page import Grid
 from bnnzoo.trees.power import PairedComparison, corrected_error
@@ -47,13 +47,13 @@ class Repeat:
         return cls(seed, len(table.y_train), len(table.y_test), {one.name: one.scores for one in everyone})
 
 
-def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[Score]) -> Grid:
+def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[ScoreColumn]) -> Grid:
     """Return the mean and the standard error of each score over splits, one row for each method and simple model.
 
     Parameters
     ----------
     repeats : sequence of Repeat
-    scores : sequence of Score
+    scores : sequence of ScoreColumn
     """
     names = list(repeats[0].scores)
     columns = ("method", *(score.label for score in scores), f"{LOG_DENSITY} vs {names[0]}")

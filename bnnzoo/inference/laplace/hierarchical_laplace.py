@@ -17,16 +17,16 @@ from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.laplace.family import LaplaceMethod, refuse_other_methods
-from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
-from bnnzoo.inference.laplace.laplace import Laplace
-from bnnzoo.inference.laplace.marginal import (
+from bnnzoo.inference.laplace.hyperparameter_marginal import (
     MAX_FITS,
     TOLERANCE,
-    Marginal,
+    HyperparameterMarginal,
     default_sites,
     integrated_sites,
     marginal_mode,
 )
+from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
+from bnnzoo.inference.laplace.laplace import Laplace
 
 __all__ = ["HierarchicalLaplace"]
 
@@ -139,7 +139,7 @@ class HierarchicalLaplace(Declared):
             )
         if self.integrate and obstacle:
             raise ValueError(f"HierarchicalLaplace(integrate=True): {obstacle}. Leave integrate out, or write NUTS().")
-        marginal = Marginal(laplace, density, context, index)
+        marginal = HyperparameterMarginal(laplace, density, context, index)
         best = marginal_mode(marginal, self.tolerance, self.max_fits)
         found = None
         if len(index) and self.integrate is not False and not obstacle:

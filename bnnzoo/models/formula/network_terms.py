@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bnnzoo.models.formula.formula_sites import Place, Term
 from bnnzoo.models.formula.frames import matrix_of
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name
-from bnnzoo.models.formula.sites import Place, Term
 from bnnzoo.models.networks import mlp
 from bnnzoo.models.priors import fan_in
 

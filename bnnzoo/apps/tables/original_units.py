@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from bnnzoo.apps.tables.table import Table
+from bnnzoo.apps.tables.prepared_table import Table
 
 __all__ = ["restore_units"]
 

@@ -7,9 +7,9 @@ from scipy.stats import skew
 
 from bnnzoo.apps.reporting.choices import LIKELIHOODS, MAX_SKEWNESS
 from bnnzoo.apps.reporting.comparison import Comparison
-from bnnzoo.apps.reporting.repeats import repeat_findings
+from bnnzoo.apps.reporting.repeated_splits import repeat_findings
+from bnnzoo.apps.reporting.report_verdicts import warning
 from bnnzoo.apps.reporting.results import Fitted, Results, TreeResults, can_be_split, paired_difference
-from bnnzoo.apps.reporting.verdicts import warning
 from bnnzoo.diagnostics.verdicts import MIN_GAP
 
 __all__ = ["differences", "findings", "missing"]

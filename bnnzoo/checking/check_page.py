@@ -7,7 +7,7 @@ import pandas as pd
 
 from bnnzoo.checking.findings import Finding
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.documents.page import Cell, Grid, Page, Section, Sentences, footer
+from bnnzoo.documents.page import Grid, Page, Section, Sentences, TableCell, footer
 from bnnzoo.predictive.datatree import versions
 
 __all__ = ["Checked", "page_of"]
@@ -66,7 +66,7 @@ def page_of(found: Checked) -> Page:
     rows = []
     for site, kind, about, p, size in ordered[["site", "kind", "about", "p_value", "size"]].itertuples(index=False):
         name = f"{kind}: {about}" if about else kind
-        shown = Cell("< 0.0001" if p < 1e-4 else f"{p:.4f}", is_warning=(site, kind, about) in wrong)
+        shown = TableCell("< 0.0001" if p < 1e-4 else f"{p:.4f}", is_warning=(site, kind, about) in wrong)
         rows.append((f"{site}, {name}" if several else name, shown, f"{size:.2f}"))
     note = (
         "p-values are averages over twenty draws of the posterior; Holm's procedure decides which of them count. Sizes are means "

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.discrete_states import Described, described, drawn_states
+from bnnzoo.core.posterior.discrete_states import DiscreteAxes, described, drawn_states
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, or_nan
@@ -77,7 +77,7 @@ def _or_nan(array: NDArray[Any], lost: Arrays, name: str) -> NDArray[Any]:
     return np.where(own, np.nan, array) if own.any() else array
 
 
-def _dataset(arrays: Arrays, known: dict[str, Described], labels: Labels, group: str) -> xr.Dataset:
+def _dataset(arrays: Arrays, known: dict[str, DiscreteAxes], labels: Labels, group: str) -> xr.Dataset:
     has_values = group == "discrete_probs"
     plates = {name: known[name].plates for name in arrays}
     if has_values:  # one probability for each value, also of a vector

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import Tensor
 
-__all__ = ["Points", "finite_rows", "points_of"]
+__all__ = ["DistillationInputs", "finite_rows", "points_of"]
 
 type Array = NDArray[np.floating]
 
@@ -26,7 +26,7 @@ FAR = 0.95
 
 
 @dataclass(frozen=True)
-class Points:
+class DistillationInputs:
     """Inputs ``[M, ...]`` to learn from and, held out, those that lie inside the data and beyond them.
 
     Attributes
@@ -62,7 +62,7 @@ def finite_rows(inputs: Any) -> NDArray[Any]:
     return values
 
 
-def points_of(inputs: Array, number: int, reach: float, seed: int) -> Points:
+def points_of(inputs: Array, number: int, reach: float, seed: int) -> DistillationInputs:
     """Return ``number`` inputs to learn from, and up to a quarter as many of each kind that are held out.
 
     A fifth of the rows is held out, with all points made of it. Half of the points to learn from are the other rows and
@@ -108,4 +108,4 @@ def points_of(inputs: Array, number: int, reach: float, seed: int) -> Points:
     inside, wide = around(held_out, quarter), in_box(number)
     is_far = tree.query(wide / scale)[0] > np.quantile(tree.query(inside / scale)[0], FAR)
     parts = (np.concatenate([around(known, 2 * quarter), *anywhere]), inside, wide[is_far][:quarter], low, high)
-    return Points(*(part.reshape(*part.shape[: part.ndim - 1], *inputs.shape[1:]) for part in parts))
+    return DistillationInputs(*(part.reshape(*part.shape[: part.ndim - 1], *inputs.shape[1:]) for part in parts))

@@ -15,7 +15,7 @@ from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.diagnostics import psis, psis_resample
-from bnnzoo.diagnostics.pareto import PoorApproximationWarning
+from bnnzoo.diagnostics.pareto_smoothing import PoorApproximationWarning
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import exact_loo
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from bnnzoo.diagnostics.pareto import log_ratios
+from bnnzoo.diagnostics.pareto_smoothing import log_ratios
 
 __all__ = ["elbo"]
 

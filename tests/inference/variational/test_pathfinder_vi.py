@@ -19,7 +19,7 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.inference import FewEffectiveDrawsWarning, NotConvergedWarning, ParetoKWarning
 from bnnzoo.inference.many import seed_of_fit
-from bnnzoo.inference.variational.pathfinder import Resampled
+from bnnzoo.inference.variational.pathfinder_vi import Resampled
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.testing.targets import banana, linear_gaussian
 

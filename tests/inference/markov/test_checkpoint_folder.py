@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bnnzoo.inference.markov.store import FORMAT, WriterLock, attributes_of, open_chains, open_store
+from bnnzoo.inference.markov.checkpoint_folder import FORMAT, WriterLock, attributes_of, open_chains, open_store
 from tests.helpers.checkpointing import METHODS, fitted
 
 zarr = pytest.importorskip("zarr")
@@ -79,7 +79,7 @@ def test_chains_that_ran_in_other_batches(tmp_path: Path) -> None:
 HOLDS_THE_LOCK = """
 import sys, time
 from pathlib import Path
-from bnnzoo.inference.markov.store import WriterLock, open_chains
+from bnnzoo.inference.markov.checkpoint_folder import WriterLock, open_chains
 lock = WriterLock(open_chains(Path(sys.argv[1]), 0, 2, {"seed": "3"}))
 print("locked", flush=True)
 time.sleep(600)

@@ -16,7 +16,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.replay import discover
 from bnnzoo.core.program.sites import ModelError, ModelWarning
 from bnnzoo.core.reading.consistency import refuse_inconsistent
-from bnnzoo.core.reading.gradients import Terms
+from bnnzoo.core.reading.gradient_check import Terms
 from bnnzoo.engine.torch_private import LoweringWarning
 from tests.helpers.densities import cases
 

@@ -11,7 +11,7 @@ import xarray as xr
 
 import bnnzoo as bz
 from bnnzoo.core.data.conversion import DataError
-from bnnzoo.core.data.labels import columns_of, in_fitted_order, refuse_unaligned_rows
+from bnnzoo.core.data.frame_labels import columns_of, in_fitted_order, refuse_unaligned_rows
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]}, index=["p", "q", "r"])
 

@@ -19,11 +19,11 @@ from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, full_gradient, stochastic_gradient
 from bnnzoo.inference.markov.stochastic.row_order import RowOrder
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings, rows_of_batch
-from bnnzoo.inference.optimise.batches import AllRows, Batch, refuse_no_rows, selected_rows
-from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
+from bnnzoo.inference.optimise.batches import AllRows, StepBatch, refuse_no_rows, selected_rows
+from bnnzoo.inference.optimise.objectives import ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.streams import MemberStreams
 
-__all__ = ["Target"]
+__all__ = ["MinibatchTarget"]
 
 type Rows = tuple[Tensor, ...]
 """The rows of each chain, or nothing where all chains see the same data, or data that are theirs alone."""
@@ -33,7 +33,7 @@ NEVER = 2**62
 """More steps than any chain takes."""
 
 
-class Target:
+class MinibatchTarget:
     """Batches, and the gradients on them.
 
     Parameters
@@ -87,15 +87,15 @@ class Target:
         Where rows are read from outside of memory, the data are the batch of the first step.
         """
         held, num_data = self._density.data, self._density.num_data
-        fed = self.batch(0, 1) if self.streams else Batch(held, (None,) * len(held))
+        fed = self.batch(0, 1) if self.streams else StepBatch(held, (None,) * len(held))
 
-        def batch(rows: Rows, data: tuple[Any, ...]) -> Batch:
+        def batch(rows: Rows, data: tuple[Any, ...]) -> StepBatch:
             if not rows:
-                return Batch(data, fed.dims)
+                return StepBatch(data, fed.dims)
             dims = tuple(0 if has_rows(each, num_data) else None for each in data)
-            return Batch(select(data, rows[0], num_data), dims)
+            return StepBatch(select(data, rows[0], num_data), dims)
 
-        def joint_and_grad(theta: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        def joint_and_grad(theta: Tensor, inputs: ObjectiveInputs) -> tuple[Tensor, Tensor]:
             return value_and_grad_of(lambda leaf: self._density.log_joint(leaf, *inputs.batch.data), theta)
 
         of_one = stochastic_gradient(joint_and_grad)
@@ -120,7 +120,7 @@ class Target:
             return steps + 1
         return (steps // self.svrg_period + 1) * self.svrg_period if self.renews_anchor else NEVER
 
-    def batch(self, number: int, stream: int) -> Batch:
+    def batch(self, number: int, stream: int) -> StepBatch:
         """Return a batch of one of the chains' streams of rows; where there is no order of rows, the next one."""
         if self.order is None:
             return next(self._same)

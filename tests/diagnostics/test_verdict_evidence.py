@@ -7,7 +7,7 @@ import xarray as xr
 from scipy.stats import norm
 
 from bnnzoo.diagnostics import verdicts
-from bnnzoo.diagnostics.evidence import Observations, evidence, of_weights
+from bnnzoo.diagnostics.verdict_evidence import Observations, evidence, of_weights
 
 ROWS = 150
 

@@ -10,7 +10,7 @@ import xarray as xr
 from bnnzoo.apps.reporting.results import Fitted
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import psis
-from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.diagnostics.comparison_verdict import Verdict
 from bnnzoo.diagnostics.verdicts import verdicts
 from bnnzoo.validation import sbc_verdict
 

@@ -22,16 +22,17 @@ from bnnzoo.inference.markov.chain_settings import even_groups, without_init
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.stochastic.dynamics import StochasticDynamics
-from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.minibatch_starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.minibatch_target import MinibatchTarget
+from bnnzoo.inference.markov.stochastic.stochastic_dynamics import StochasticDynamics
 from bnnzoo.inference.markov.stochastic.stochastic_program import (
     NUM_STREAMS,
     STATS,
-    Chunk,
     Course,
-    Resting,
+    StochasticChunk,
     StochasticCounters,
     StochasticProgram,
+    StochasticResting,
     StochasticSchedule,
     StochasticState,
     Units,
@@ -43,7 +44,6 @@ from bnnzoo.inference.markov.stochastic.stochastic_settings import (
     divergence,
     refuse_inconsistent,
 )
-from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.markov.stochastic.tuning import Tuning
 
 __all__ = ["StochasticChains", "StochasticSampler", "sample_stochastic"]
@@ -100,7 +100,7 @@ class StochasticChains(RunningChains):
         chains = range(first_chain, first_chain + len(theta))
         super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
         self.settings, num_params = settings, theta.shape[1]
-        self.target = Target(density, settings, self.keys, independent=dynamics.counts_noise)
+        self.target = MinibatchTarget(density, settings, self.keys, independent=dynamics.counts_noise)
         self.tuning = tuning(dynamics, settings, self.target)
         deepest = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * density.num_data + max(1.0, settings.temperature) * num_params
         order = None if self.target.streams else self.target.order
@@ -164,14 +164,14 @@ class StochasticChains(RunningChains):
 
     def _begun(
         self, program: StochasticProgram, plan: StepPlan, theta: Tensor, keys: Tensor
-    ) -> tuple[StochasticState, Resting]:
+    ) -> tuple[StochasticState, StochasticResting]:
         """Return the state of chains before their first step."""
         left, units, anchor = self.tuning.first(theta)
         course, zeros = course_of(plan, self.settings.num_warmup, theta), torch.zeros_like(keys[:, 0])
         size, num_params = (self.num_chains, program.chunk), theta.shape[1]
         rows = () if program.order is None else (zeros.new_zeros(*size, program.order.size),)
-        resting = Resting(
-            chunk=Chunk(zeros, theta.new_zeros(*size, 2), theta.new_zeros(*size, num_params), rows),
+        resting = StochasticResting(
+            chunk=StochasticChunk(zeros, theta.new_zeros(*size, 2), theta.new_zeros(*size, num_params), rows),
             units=units,
             anchor=anchor,
             left=left,

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from bnnzoo.serving.points import points_of
+from bnnzoo.serving.distillation_inputs import points_of
 
 
 def clusters() -> np.ndarray:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bnnzoo.diagnostics.loo import loo
-from bnnzoo.diagnostics.pareto import psis
+from bnnzoo.diagnostics.pareto_smoothing import psis
 from bnnzoo.trees import SAMPLE_DIMS, aligned, refuse_other_kind
 
 __all__ = ["Observations", "evidence", "of_calibration", "of_weights"]

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from bnnzoo.core.method import Progress
 from bnnzoo.engine import pytree
-from bnnzoo.inference.optimise.batches import Batch
+from bnnzoo.inference.optimise.batches import StepBatch
 from bnnzoo.inference.optimise.objectives import Objective
 from bnnzoo.inference.optimise.observers import Observer
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 
-__all__ = ["STEPS_PER_LOOK", "Given", "NoiseAhead", "NoiseSource", "Run", "Steps", "Trained", "tensors_of"]
+__all__ = ["STEPS_PER_LOOK", "NoiseAhead", "NoiseSource", "Run", "StepArguments", "Steps", "Trained", "tensors_of"]
 
 STEPS_PER_LOOK = 16
 """Steps after which members that are stuck are looked for: looking waits for the device."""
@@ -23,10 +23,10 @@ type NoiseSource = Callable[[torch.Generator], tuple[Tensor, ...]]
 """Draws the random numbers ``[C, ...]`` of the next step, from the stream that the members share or from its own."""
 
 
-class Given(NamedTuple):
+class StepArguments(NamedTuple):
     """What a step is given: its rows, and random numbers ``[C, ...]``."""
 
-    batch: Batch
+    batch: StepBatch
     noise: tuple[Tensor, ...]
 
 
@@ -44,33 +44,33 @@ class Steps:
 
     Parameters
     ----------
-    batches : iterator of Batch
+    batches : iterator of StepBatch
         Without end.
     noise : NoiseSource
     generator : torch.Generator
         The stream that members share, from which batches and noise are drawn in turn.
     """
 
-    def __init__(self, batches: Iterator[Batch], noise: NoiseSource, generator: torch.Generator) -> None:
+    def __init__(self, batches: Iterator[StepBatch], noise: NoiseSource, generator: torch.Generator) -> None:
         self._batches, self._noise, self._generator = batches, noise, generator
-        self.first = Given(next(batches), noise(generator))
-        self._waiting: Given | None = self.first
+        self.first = StepArguments(next(batches), noise(generator))
+        self._waiting: StepArguments | None = self.first
 
-    def __next__(self) -> Given:
+    def __next__(self) -> StepArguments:
         """Return what the next step is given."""
         if self._waiting is None:
-            return Given(next(self._batches), self._noise(self._generator))
+            return StepArguments(next(self._batches), self._noise(self._generator))
         found, self._waiting = self._waiting, None
         return found
 
-    def take(self, num_steps: int) -> list[Given]:
+    def take(self, num_steps: int) -> list[StepArguments]:
         """Return what the next steps are given."""
         found = [next(self)] if self._waiting is not None else []
         num_left = num_steps - len(found)
         drawn = self._noise.ahead(num_left) if isinstance(self._noise, NoiseAhead) and num_left else None
         if drawn is None:
             return [*found, *(next(self) for _ in range(num_left))]
-        return [*found, *(Given(next(self._batches), (row,)) for row in drawn)]
+        return [*found, *(StepArguments(next(self._batches), (row,)) for row in drawn)]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Trained:
         return int(self.trace.isnan().sum())
 
 
-def tensors_of(batch: Batch) -> list[Tensor]:
+def tensors_of(batch: StepBatch) -> list[Tensor]:
     """Return the tensors of a batch in the order of its leaves."""
     leaves = batch.data if all(isinstance(each, Tensor) for each in batch.data) else pytree.tree_leaves(batch.data)
     found = [leaf for leaf in leaves if isinstance(leaf, Tensor)]

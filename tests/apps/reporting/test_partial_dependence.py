@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bnnzoo.apps.reporting.effects import effects_frame, effects_of, plot_effects, shown_inputs
+from bnnzoo.apps.reporting.partial_dependence import effects_frame, effects_of, plot_effects, shown_inputs
 from bnnzoo.apps.tables import Table
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_posterior
