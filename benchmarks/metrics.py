@@ -19,8 +19,8 @@ import torch
 
 import bnnzoo as bz
 from benchmarks.pairs import write
-from benchmarks.posteriordb import POSTERIORS, file_of, moments_of
-from benchmarks.warm_up import longest_stay, scalars
+from benchmarks.posteriordb import POSTERIORS, file_of, moments_of, scalars
+from benchmarks.warm_up import longest_stay
 
 KINDS = ("diagonal", "auto", "low_rank", "fisher")
 """The first two of samplers other than NUTS."""
