@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
 
-__all__ = ["POSTERIORS", "Textbook", "file_of", "moments_of", "scalars"]
+__all__ = ["POSTERIORS", "Textbook", "arguments_of", "file_of", "moments_of", "scalars"]
 
 type Array = NDArray[np.floating]
 
@@ -36,6 +36,13 @@ def file_of(name: str) -> dict[str, Any]:
     """Return a file of posteriordb."""
     found: dict[str, Any] = json.loads((Path(os.environ["BNNZOO_DATA"]) / "posteriordb" / name).read_text())
     return found
+
+
+def arguments_of(name: str) -> tuple[Array, ...]:
+    """Return what the model of a posterior is called with."""
+    textbook = POSTERIORS[name]
+    raw = {key: np.asarray(value, float) for key, value in file_of(f"data/{textbook.data}.json").items()}
+    return tuple(np.asarray(each) for each in textbook.arguments(raw))
 
 
 def moments_of(name: str) -> dict[str, tuple[float, float]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import bnnzoo as bz
 from benchmarks.pairs import write
-from benchmarks.posteriordb import POSTERIORS, file_of, scalars
+from benchmarks.posteriordb import POSTERIORS, arguments_of, file_of, scalars
 from benchmarks.strangers.runner import run, stored, work
 from benchmarks.strangers.table import NOT_OF_THE_FIT, counted, failure, markdown
 from bnnzoo.core.method import Method
@@ -56,8 +56,7 @@ WITHOUT_VARIANCE = frozenset({"one_comp_mm_elim_abs-one_comp_mm_elim_abs"})
 def fitted(name: str, method: str) -> dict[str, Any]:
     """Fit a posterior as a user types it, and return what came out and what was said."""
     textbook, found = POSTERIORS[name], {"model": name, "method": method}
-    raw = {key: np.asarray(value, float) for key, value in file_of(f"data/{textbook.data}.json").items()}
-    data = [np.asarray(each) for each in textbook.arguments(raw)]
+    data = arguments_of(name)
     known = file_of(f"summary/{name}.summary.json")["params"]
     wall, cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as caught:

@@ -9,7 +9,7 @@ import bnnzoo as bz
 from bnnzoo.testing.targets import linear_gaussian
 
 TARGET = linear_gaussian()
-pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.ConvergenceWarning")  # runs are short
+pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.FitWarning")  # runs are short
 
 
 def fitted(method: Any) -> Any:
