@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import arviz as az
-import numpy as np
 import torch
 
 import bnnzoo as bz
 from benchmarks.pairs import write
-from benchmarks.posteriordb import POSTERIORS, file_of, moments_of
-from benchmarks.warm_up import longest_stay, scalars
+from benchmarks.posteriordb import POSTERIORS, arguments_of, moments_of, scalars
+from benchmarks.warm_up import longest_stay
 
 KINDS = ("diagonal", "auto", "low_rank", "fisher")
 """The first two of samplers other than NUTS."""
@@ -31,8 +30,7 @@ SLOW = ("arma-arma11", "hmm_example-hmm_example", "hudson_lynx_hare-lotka_volter
 def measured(sampler: str, name: str, kind: Any, seed: int) -> dict[str, float]:
     """Sample a posterior, and return what a row of the table needs."""
     textbook, expected = POSTERIORS[name], moments_of(name)
-    raw = {key: np.asarray(value, float) for key, value in file_of(f"data/{textbook.data}.json").items()}
-    data = [torch.from_numpy(np.asarray(value)) for value in textbook.arguments(raw)]
+    data = [torch.from_numpy(value) for value in arguments_of(name)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         method = getattr(bz, sampler)(mass_matrix=kind)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
 
-__all__ = ["POSTERIORS", "Textbook", "file_of", "moments_of"]
+__all__ = ["POSTERIORS", "Textbook", "arguments_of", "file_of", "moments_of", "scalars"]
 
 type Array = NDArray[np.floating]
 
@@ -38,10 +38,27 @@ def file_of(name: str) -> dict[str, Any]:
     return found
 
 
+def arguments_of(name: str) -> tuple[Array, ...]:
+    """Return what the model of a posterior is called with."""
+    textbook = POSTERIORS[name]
+    raw = {key: np.asarray(value, float) for key, value in file_of(f"data/{textbook.data}.json").items()}
+    return tuple(np.asarray(each) for each in textbook.arguments(raw))
+
+
 def moments_of(name: str) -> dict[str, tuple[float, float]]:
     """Return mean and standard deviation of every scalar of a posterior."""
     found = file_of(f"summary/{name}.summary.json")["params"]
     return {scalar: (value["mean"], value["sd"]) for scalar, value in found.items()}
+
+
+def scalars(sites: dict[str, Array]) -> dict[str, Array]:
+    """Return the draws ``[C, S]`` of every scalar, named like ``beta[1]``."""
+    found: dict[str, Array] = {}
+    for name, value in sites.items():
+        flat = value.reshape(*value.shape[:2], -1)
+        names = [name] if value.ndim == 2 else [f"{name}[{i + 1}]" for i in range(flat.shape[2])]
+        found |= {each: flat[..., i] for i, each in enumerate(names)}
+    return found
 
 
 def flat(*shape: int) -> Any:

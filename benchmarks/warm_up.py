@@ -31,6 +31,7 @@ from torch.distributions import constraints
 
 import bnnzoo as bz
 from benchmarks.pairs import write
+from benchmarks.posteriordb import scalars
 
 numpyro.enable_x64()
 
@@ -306,16 +307,6 @@ def numpyro_sampler(model: Callable[..., None], data: tuple[Array, ...], draws: 
         return Measured(sites, int(extra["num_steps"].sum()), int(extra["diverging"].sum()), [])
 
     return sample
-
-
-def scalars(sites: Sites) -> dict[str, Array]:
-    """Return the draws ``[C, S]`` of every scalar, named like ``beta[1]``."""
-    found: dict[str, Array] = {}
-    for name, value in sites.items():
-        flat = value.reshape(*value.shape[:2], -1)
-        names = [name] if value.ndim == 2 else [f"{name}[{i + 1}]" for i in range(flat.shape[2])]
-        found |= {each: flat[..., i] for i, each in enumerate(names)}
-    return found
 
 
 def moments(problem: Problem) -> dict[str, tuple[float, float]]:

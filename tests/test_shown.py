@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import bnnzoo as bz
+from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.testing import linear_gaussian
 
 
@@ -79,6 +80,28 @@ def test_wall_time_is_split_into_compiling_and_the_rest() -> None:
     assert "2.5 of them compiling" in repr(replace(info, seconds=4.0, compiling=2.5))
     twice = replace(info, seconds=1.0, compiling=0.5).followed_by(replace(info, seconds=2.0, compiling=0.25))
     assert (twice.seconds, twice.compiling) == (3.0, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("taken", "most", "said"),
+    [
+        ([200, 200], 1000, "200 of 1000 iterations of warm-up"),
+        ([487, 744], 1000, "487 to 744 of 1000 iterations of warm-up"),
+        ([487, 1000], 1000, "487 to 1000 of 1000 iterations of warm-up"),
+        ([1000, 1000], 1000, ""),
+        ([0, 0], 0, ""),
+    ],
+)
+def test_a_warm_up_that_ended_early_is_said(taken: list[int], most: int, said: str) -> None:
+    tuning = {"num_warmup": torch.tensor(taken)}
+    info = FitInfo("mcmc", 900, config={"num_warmup": most}, tuning=tuning, method="NUTS")
+    assert info.warm_up() == said
+    assert f"900 gradients, {said}{', ' if said else ''}0 s" in repr(info)
+    steps = replace(info, sample_stats={"n_steps": torch.tensor([[3, 4], [5, 6]])})
+    assert "900 gradients, 18 of them of the draws, " in repr(steps)
+    without = replace(info, config={"num_warmup": 0}, tuning={"num_warmup": torch.tensor([0, 0])})
+    assert info.followed_by(without).warm_up() == said
+    assert replace(info, tuning={}).warm_up() == replace(info, config={}).warm_up() == ""
 
 
 @pytest.mark.parametrize(

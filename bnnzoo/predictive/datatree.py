@@ -194,6 +194,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
         "seed": info.seed,
         "draw_seed": seed,
         "num_gradients": info.num_gradients,
+        **({} if (of_draws := info.num_gradients_of_draws) is None else {"num_gradients_of_draws": of_draws}),
         "num_rejected": info.num_rejected,
         "seconds": info.seconds,
         "seconds_compiling": info.compiling,

@@ -111,6 +111,18 @@ def test_modes_are_functions():
     assert int(function_modes(tree, threshold=100.0)["num_modes"]) == 1
 
 
+@pytest.mark.parametrize("activation", FUNCTIONS)
+def test_relabelled_hidden_units_are_one_mode(activation):
+    _, weights = draws(activation)
+    dims = ("chain", "draw", "obs_id")
+    flat = np.concatenate([array.reshape(3, 40, -1) for array in weights.values()], -1)
+    assert int(function_modes(xr.DataArray(flat, dims=dims))["num_modes"]) == 3
+    functions = outputs(weights, activation)
+    assert int(function_modes(xr.DataArray(functions, dims=dims))["num_modes"]) == 1
+    functions[2] += 5 * functions.std((0, 1))  # another bias of the output
+    assert function_modes(xr.DataArray(functions, dims=dims))["mode"].values.tolist() == [0, 0, 1]
+
+
 def test_what_is_missing_is_named():
     with pytest.raises(ValueError, match="the tree has no group 'weights'"):
         canonical_weights(xr.DataTree())

@@ -59,7 +59,9 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("method", [bz.NUTS(), bz.Pathfinder(), bz.Laplace()], ids=["NUTS", "Pathfinder", "Laplace"])
+@pytest.mark.parametrize(
+    "method", [bz.NUTS(), bz.Pathfinder(), bz.Laplace(), bz.FullRankVI()], ids=lambda method: type(method).__name__
+)
 def test_conjugate_models_to_a_hundredth_of_a_nat_within_the_error_that_is_said(name: str, method) -> None:
     model, data, exact = EXACT[name]
     found = log_evidence(fitted(model, method, *data))

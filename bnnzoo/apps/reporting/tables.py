@@ -2,9 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Mapping
 from math import isnan
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -12,6 +10,7 @@ from arviz_stats.sampling_diagnostics import bfmi
 from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
+from bnnzoo.apps.reporting.costs import COUNTED_GRADIENTS, NO, gradients, wall_time
 from bnnzoo.apps.reporting.prediction_figures import TITLES
 from bnnzoo.apps.reporting.report_verdicts import pareto
 from bnnzoo.apps.reporting.results import Baseline, Fitted, Results, all_parts, paired_difference
@@ -35,11 +34,9 @@ __all__ = [
     "score_grid",
     "settings_of",
     "uncertainty_grid",
-    "wall_time",
 ]
 
 MAX_COLUMNS = 40  # of an input
-NO = "–"  # where there is nothing to say
 MIN_BFMI = 0.3
 MAX_BAD = 0.05  # share of observations with a high k, above which no comparison is made
 GOOD_K = 0.7
@@ -67,7 +64,7 @@ def _every_column(results: Results) -> list[tuple[str, str, bool]]:
             True,
         ),
         ("min ESS", "Smallest effective sample size of a prediction.", True),
-        ("gradients", "Number of gradients of the log density.", False),
+        ("gradients", COUNTED_GRADIENTS, False),
         ("seconds", "Wall time of the fit.", True),
         (
             "compiling",
@@ -106,7 +103,7 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Table
             cells += [
                 TableCell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
                 TableCell("–" if isnan(ess) else f"{ess:.0f}", is_warning=one.is_chain and ess < MIN_ESS),
-                TableCell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
+                TableCell(gradients(attributes)),
                 *(TableCell(text) for text in wall_time(attributes)),
             ]
         kept = zip(cells, _every_column(results), strict=True)
@@ -119,13 +116,6 @@ def score_grid(results: Results) -> Grid:
     labels = columns(results)
     table: list[tuple[str | TableCell, ...]] = [(name, *cells) for name, cells in rows(results)]
     return Grid("", "", ("method", *(label for label, _ in labels)), tuple(table), tuple(labels))
-
-
-def wall_time(attributes: Mapping[Any, Any]) -> tuple[str, str]:
-    """Return the seconds of a fit, and those of them that were compiling, as far as the attributes of its tree say."""
-    found = (attributes.get(name) for name in ("seconds", "seconds_compiling"))
-    seconds, compiling = ("–" if value is None else f"{float(value):.1f}" for value in found)
-    return seconds, compiling
 
 
 def data_grid(results: Results) -> Grid | None:
@@ -177,7 +167,10 @@ def _summary(values: np.ndarray, classes: tuple[str, ...]) -> tuple[str, ...]:
 def method_grid(results: Results) -> Grid:
     """Return how the draws of each method were made, and what they cost."""
     columns = ("method", "made by", "draws", "seconds", "compiling", "gradients", "seed", "complete")
-    note = "As far as the trees say. Seconds are wall time on the machine of the fit; compiling is a part of them."
+    note = (
+        "As far as the trees say. Seconds are wall time on the machine of the fit; compiling is a part of them. "
+        "Gradients in brackets are those of the draws of a Markov chain, without its warm-up."
+    )
     rows = []
     for fitted in results.fitted:
         attributes = fitted.test.attrs
@@ -188,7 +181,7 @@ def method_grid(results: Results) -> Grid:
             str(attributes.get("inference_method", library or "unknown")),
             f"{sizes.get('chain', 0)} × {sizes.get('draw', 0)}",
             *wall_time(attributes),
-            f"{int(attributes['num_gradients']):,}" if "num_gradients" in attributes else NO,
+            gradients(attributes),
             str(attributes.get("seed", NO)),
             str(attributes["complete"]),
         )

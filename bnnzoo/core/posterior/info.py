@@ -99,6 +99,7 @@ class FitInfo(Stored):
             compiling=self.compiling + more.compiling,
             complete=self.complete and more.complete,
             config={**self.config},
+            tuning={**more.tuning, **self._warm_up_with(more)},
             sample_stats={name: torch.cat([self.sample_stats[name], more.sample_stats[name]], 1) for name in common},
         )
 
@@ -110,6 +111,21 @@ class FitInfo(Stored):
         found, rest = divmod(num_chains, int(self.config["num_chains"]) // int(number))
         return found if found > 1 and not rest else None
 
+    def _warm_up_with(self, more: "FitInfo") -> dict[str, Tensor]:
+        """Return the iterations of warm-up of both runs, nothing if either did not count them."""
+        ours, theirs = (info.tuning.get("num_warmup") for info in (self, more))
+        return {} if ours is None or theirs is None else {"num_warmup": ours + theirs}
+
+    @property
+    def num_gradients_of_draws(self) -> int | None:
+        """Number of gradients that the draws took, without warm-up: the sum of ``n_steps``.
+
+        None where that is not their number: methods other than chains, several temperatures, control variates.
+        """
+        steps = self.sample_stats.get("n_steps")
+        is_another_number = "tempering" in self.config or self.config.get("control_variates") is not None
+        return None if self.sampling != "mcmc" or steps is None or is_another_number else int(steps.sum())
+
     @property
     def is_tempered(self) -> bool:
         """Whether the draws are of a power of the posterior other than one."""
@@ -120,6 +136,15 @@ class FitInfo(Stored):
         compiling = f", {self.compiling:.2g} of them compiling" if self.compiling >= SHORT * self.seconds > 0 else ""
         return f"{self.seconds:.3g} s{compiling}"
 
+    def warm_up(self) -> str:
+        """Return how many iterations of warm-up the chains took, in words; nothing where they took all of them."""
+        taken, most = self.tuning.get("num_warmup"), self.config.get("num_warmup")
+        if taken is None or most is None or int(taken.min()) >= int(most):
+            return ""
+        least, longest = int(taken.min()), int(taken.max())
+        number = f"{least}" if least == longest else f"{least} to {longest}"
+        return f"{number} of {most} iterations of warm-up"
+
     def __repr__(self) -> str:
         """Name the method, what its draws are, and what the fit cost; no tensor is printed."""
         parts = [
@@ -127,6 +152,8 @@ class FitInfo(Stored):
             self.sampling,
             f"seed {self.seed}",
             f"{self.num_gradients} gradients",
+            *([] if self.num_gradients_of_draws is None else [f"{self.num_gradients_of_draws} of them of the draws"]),
+            *filter(None, [self.warm_up()]),
             self.duration(),
             *([] if self.complete else ["interrupted"]),
             *(

@@ -17,7 +17,7 @@ from bnnzoo.apps.reporting.report_findings import missing
 from bnnzoo.apps.reporting.report_verdicts import verdict
 from bnnzoo.apps.reporting.scores import can_be_drawn, coverage, draws_of, interval, is_gaussian
 from bnnzoo.apps.reporting.sections import code, model_blocks, window_sections
-from bnnzoo.apps.reporting.tables import data_grid, distance_grid, method_grid, uncertainty_grid
+from bnnzoo.apps.reporting.tables import columns, data_grid, distance_grid, method_grid, rows, uncertainty_grid
 from bnnzoo.inference.config import config_of
 from bnnzoo.predictive import datatree
 from bnnzoo.testing import example_tree, linear_gaussian
@@ -93,6 +93,22 @@ def test_moments_that_were_added_are_used():
     cells = dict(zip(uncertainty_grid(results).columns, uncertainty_grid(results).rows[0], strict=True))
     assert float(cells["aleatoric"]) == pytest.approx(1.0)
     assert float(cells["epistemic"]) == pytest.approx(mean.var((0, 1)).mean(), rel=1e-3)
+
+
+def test_gradients_of_draws_are_shown_beside_all():
+    attributes = {
+        "NUTS": {"num_gradients_of_draws": 800},
+        "Laplace": {"sampling": "iid"},
+        "unknown": {"num_gradients": None, "sampling": "iid"},
+    }
+    trees = {name: held_out("regression") for name in attributes}
+    for name, tree in trees.items():
+        tree.attrs = {key: value for key, value in (ATTRIBUTES | attributes[name]).items() if value is not None}
+    results = gather(trees, {}, None)
+    place = method_grid(results).columns.index("gradients")
+    assert [row[place] for row in method_grid(results).rows] == ["1,200 (800)", "1,200", "–"]
+    place = [label for label, _ in columns(results)].index("gradients")
+    assert [cells[place].text for _, cells in rows(results)] == ["1,200 (800)", "1,200", "–"]
 
 
 def test_an_ensemble_of_ones_own_has_gaussian_draws():

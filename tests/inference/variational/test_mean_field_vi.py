@@ -3,22 +3,21 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pyro
 import pytest
 import torch
 from pyro.infer import SVI, Predictive, Trace_ELBO
 from torch.distributions import kl_divergence
 
+from benchmarks.posteriordb import POSTERIORS, arguments_of, moments_of
 from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference import MAP, MeanFieldVI, fit
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 from bnnzoo.inference.variational.mean_field_vi import MeanField
-from bnnzoo.predictive import posterior_predictive
+from bnnzoo.predictive import posterior_predictive, to_datatree
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
 from tests.helpers.densities import cases
-from tests.helpers.posteriordb import CASES, summaries
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.ParetoKWarning")  # one sd for each parameter
 
@@ -107,17 +106,13 @@ def test_one_fit_is_one_chain() -> None:
 
 
 @pytest.mark.reference
-def test_sds_of_correlated_coefficients_are_understated(bnnzoo_data: Path) -> None:
-    name, folder = "mesquite-logmesquite_logvash", bnnzoo_data / "posteriordb"
-    model, file, columns = CASES[name]
-    raw = json.loads((folder / "data" / f"{file}.json").read_text())
-    expected = json.loads((folder / "summary" / f"{name}.summary.json").read_text())["params"]
-    posterior = fit(
-        model, MeanFieldVI(num_steps=4000, init=MAP()), *columns({k: np.asarray(v) for k, v in raw.items()})
-    )
-    found = summaries(posterior, ())
-    coefficients = [f"beta[{i}]" for i in range(1, 7)]
-    ratios = [found[p].std() / expected[p]["sd"] for p in coefficients]
-    errors = [abs(found[p].mean() - expected[p]["mean"]) / expected[p]["sd"] for p in coefficients]
+def test_sds_of_correlated_coefficients_are_understated(bnnzoo_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BNNZOO_DATA", str(bnnzoo_data))
+    name = "mesquite-logmesquite_logvash"
+    posterior = fit(POSTERIORS[name].model, MeanFieldVI(num_steps=4000, init=MAP()), *arguments_of(name))
+    found, expected = to_datatree(posterior)["posterior"]["beta"].to_numpy()[0].T, moments_of(name)
+    moments = [expected[f"beta[{i}]"] for i in range(1, 7)]
+    ratios = [draws.std() / sd for draws, (_, sd) in zip(found, moments, strict=True)]
+    errors = [abs(draws.mean() - mean) / sd for draws, (mean, sd) in zip(found, moments, strict=True)]
     assert max(ratios) < 0.7  # measured: 0.11 to 0.60
     assert max(errors) < 0.05  # measured: 0.02

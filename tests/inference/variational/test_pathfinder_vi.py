@@ -227,7 +227,13 @@ def test_many_fits_are_those_of_fit() -> None:
     assert torch.equal(second.draws(), alone.draws())
 
 
-@pytest.mark.parametrize("sampler", [bz.NUTS, bz.HMC, bz.MAMS, bz.ChEESHMC, bz.MCLMC, bz.SGHMC])
+def tempered(**settings):
+    return bz.Tempered(bz.HMC(**settings), num_temperatures=3)
+
+
+@pytest.mark.parametrize(
+    "sampler", [bz.NUTS, bz.HMC, bz.MAMS, bz.ChEESHMC, bz.MCLMC, bz.SGHMC, bz.StochasticMCLMC, tempered]
+)
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
 def test_every_sampler_starts_there(sampler) -> None:
     posterior = fitted(method=sampler(num_warmup=60, num_draws=20, num_chains=4, init=bz.Pathfinder()))
@@ -248,7 +254,7 @@ def in_raw_units():
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
-@pytest.mark.parametrize("mass_matrix", ["diagonal", "dense", "fisher"])
+@pytest.mark.parametrize("mass_matrix", ["diagonal", "dense", "fisher", "low_rank", "auto"])
 def test_the_variances_of_the_paths_are_the_first_inverse_masses(mass_matrix: str) -> None:
     model, x, y = in_raw_units()
     short = {"num_warmup": 19, "num_draws": 20, "mass_matrix": mass_matrix}  # no window in which they would be learnt

@@ -18,6 +18,7 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.markov.tempering.tempered import evidence_along
 from bnnzoo.testing import check_moments, linear_gaussian
 from bnnzoo.validation import log_evidence
+from tests.helpers.executors import InProcess
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 
@@ -135,6 +136,15 @@ def test_a_model_without_data_has_evidence_one() -> None:
     posterior: Any = bz.fit(model, method, engine="python")
     assert posterior.info.config["tempering"]["log_evidence"] == 0.0
     assert posterior.info.config["tempering"]["communication_barrier"] == 0.0
+
+
+def test_a_ladder_on_an_executor_is_that_of_this_process() -> None:
+    method = bz.Tempered(bz.HMC(num_chains=2, num_warmup=20, num_draws=20), num_temperatures=3)
+    executor = InProcess()
+    here, there = (bz.fit(two_modes, method, TOP, seed=3, executor=each, progress=False) for each in (None, executor))
+    assert executor.num_tasks == 2
+    assert torch.equal(here.draws(), there.draws())
+    assert here.info.config["tempering"] == there.info.config["tempering"]
 
 
 def flat(y: Tensor) -> None:
