@@ -1,5 +1,6 @@
 """Configuration of the documentation, which neither the build nor the reader needs a network for."""
 
+import json
 import os
 import re
 import warnings
@@ -9,7 +10,8 @@ import torch
 
 import bnnzoo
 from bnnzoo.zoo.card_pages import write_pages
-from bnnzoo.zoo.cells import read_cells
+from bnnzoo.zoo.cells import Cell, read_cells
+from bnnzoo.zoo.export import leaderboard
 
 __all__: list[str] = []
 
@@ -162,10 +164,17 @@ def with_entries(page: str) -> str:
     )
 
 
+def write_zoo(folder: Path, cells: list[Cell]) -> None:
+    """Write the pages of the zoo from its cards, and the leaderboard that goes with its table."""
+    write_pages(folder, cells)
+    text = json.dumps(leaderboard(cells), allow_nan=False) + "\n"
+    (folder / "leaderboard.json").write_text(text, encoding="utf-8")
+
+
 def setup(app: object) -> None:
-    """Write the pages of the zoo from its cards before the pages are read."""
+    """Write what belongs to the zoo before the pages are read."""
     cells = read_cells(Path(__file__).parents[1] / "benchmarks" / "results" / "zoo_table.json")
-    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "zoo", cells))
+    app.connect("builder-inited", lambda app: write_zoo(Path(app.srcdir) / "zoo", cells))
     app.connect("source-read", lambda app, page, source: source.__setitem__(0, with_entries(source[0])))
     app.connect("autodoc-skip-member", lambda app, what, name, *_: True if _asks_for_metadata(name) else None)
 

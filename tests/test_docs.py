@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import re
 import runpy
 from dataclasses import fields, is_dataclass
@@ -15,6 +16,8 @@ import pytest
 import torch
 
 import bnnzoo
+from bnnzoo.zoo.cells import Cell
+from bnnzoo.zoo.export import leaderboard
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -144,6 +147,15 @@ def test_keywords_become_entries_of_the_index() -> None:
     page = (DOCS / "formulas.md").read_text()
     assert "# Formulas\n\n```{index} ! formulas, ! lme4, ! multilevel models, " in with_entries(page)
     assert with_entries("# No keywords\n") == "# No keywords\n"
+
+
+def test_the_site_has_the_leaderboard(tmp_path: Path) -> None:
+    write_zoo = runpy.run_path(str(DOCS / "conf.py"))["write_zoo"]
+    cells = [Cell(card="two-moons", method="nuts", version=bnnzoo.zoo.load("two-moons").version, seed=0, distance=1.02)]
+    write_zoo(tmp_path, cells)
+    assert json.loads((tmp_path / "leaderboard.json").read_text()) == json.loads(json.dumps(leaderboard(cells)))
+    assert (tmp_path / "table.md").is_file()
+    assert "<zoo/leaderboard.json>" in (DOCS / "reference_posteriors.md").read_text()
 
 
 def label(page: Path) -> str:

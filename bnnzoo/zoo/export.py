@@ -132,7 +132,7 @@ def _write_card(folder: Path, card: Card, tree: xr.DataTree) -> None:
     name, about = card.name, {str(key): value for key, value in tree.attrs.items()}
     draws, entropies = predicted(tree), entropy_table(tree)
     kept = ("method", "command", "num_draws", "max_rhat", "min_ess_bulk", "min_ess_tail", "seed")
-    checked = ("checked_by", "checked_distance", "checked_limit")
+    checked = ("checked_by", "checked_distance", "checked_limit", "checked_runs")
     described = {
         "name": name,
         "version": card.version,

@@ -23,6 +23,17 @@ FEW_CARDS = 3
 
 KINDS = {"statistical models": STATISTICAL, "networks": NETWORKS}
 
+VERDICTS = {
+    (False, False): "right",
+    (False, True): "right, warned",
+    (True, True): "off, warned",
+    (True, False): "**off, silent**",
+}
+"""By whether a fit is off and whether it warned."""
+
+PARTIAL = ("ensemble", "dropout", "concrete-dropout", "last-layer-laplace", "last-layer-vi")
+"""Methods that make no attempt at the posterior of all weights, of whose fits no warning is expected."""
+
 GRIDS: dict[str, Callable[[Cell], float | None]] = {
     "Standard deviations over the reference's, inside the data": lambda cell: cell.sd_inside,
     "Standard deviations over the reference's, beyond the data": lambda cell: cell.sd_beyond,
@@ -126,8 +137,18 @@ def _verdicts(cells: Sequence[Cell]) -> str:
             for off, warned in ((False, False), (False, True), (True, True), (True, False))
         ]
         lines.append([f"`{method}`", *map(str, counts), str(sum(bool(cell.refused) for cell in found))])
-    text = "## Whether a fit that is off says so"
-    return f"{text}\n\nNumbers of fits; a point estimate is in none of the columns but the last.\n\n{_markdown(lines)}"
+    about = "Numbers of fits; a point estimate is in none of the columns but the last."
+    grid = _markdown(_in_code("card", table_rows(cells, _verdicts_of_seeds)))
+    return "\n\n".join(("## Whether a fit that is off says so", about, _markdown(lines), BESIDE, grid))
+
+
+def _verdicts_of_seeds(seeds: Sequence[Cell]) -> str:
+    """Return what became of the fits of a cell, with numbers where that differs between seeds."""
+    found = [VERDICTS[cell.off, cell.warned] for cell in seeds if cell.off is not None]
+    counts = {words: found.count(words) for words in VERDICTS.values() if words in found}
+    if len(counts) == 1:
+        return found[0]
+    return "; ".join(f"{count} {words}" for words, count in counts.items()) or "-"
 
 
 def _distances(cells: Sequence[Cell]) -> str:
@@ -201,6 +222,10 @@ measured. They follow from the spread between the seeds of a cell: the standard 
 over the cards on which a method has several seeds, and over all methods for those with fewer than ten such seeds ({1:,} in all).
 Such fits take less than a minute each; slower ones are taken to vary as much. The error of the reference is the same for all
 methods on a card, and in none of the intervals. Standard deviations of the logarithm: {0}."""
+
+BESIDE = f"""Cell by cell: whether the fits are right, and whether they warned; where that differs between seeds, of how many.
+Some methods make no attempt at the posterior of all weights, and are not expected to warn:
+{", ".join(f"`{name}`" for name in PARTIAL)}."""
 
 INTRODUCTION = f"""# All methods on the small cards
 

@@ -34,13 +34,14 @@ print(f"loss of the noise alone {noise_alone:.2f}, {shown}")
 
 # %%
 # A network 1-10-6-30-2, whose second output becomes a scale by softplus, under a Gaussian and under a Laplace likelihood. Members
-# of the course were trained without a prior; here it is weak. Its adversarial steps are 0.08 in units of x, a hundredth of the
-# range.
+# of the course were trained without a prior; here it is weak. Its adversarial steps are 0.08 in units of x; `FGSM` has them as a
+# fraction of the observed range.
 
+step = 0.08 / float(np.ptp(x))
 methods = {
     "plain": bz.DeepEnsemble(6, num_steps=600, learning_rate=0.08, schedule="constant"),
     "adversarial": bz.DeepEnsemble(
-        6, num_steps=600, learning_rate=0.08, schedule="constant", adversarial=bz.inference.FGSM(0.01)
+        6, num_steps=600, learning_rate=0.08, schedule="constant", adversarial=bz.inference.FGSM(step)
     ),
     "converged": bz.MAP(6, num_steps=3000),
 }
@@ -50,7 +51,7 @@ sigmas = {"Gaussian": bz.likelihoods.heteroscedastic_gaussian(), "Laplace": bz.l
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     methods = {
         "plain": bz.DeepEnsemble(2, num_steps=20, learning_rate=0.08, schedule="constant"),
-        "adversarial": bz.DeepEnsemble(2, num_steps=20, adversarial=bz.inference.FGSM(0.01)),
+        "adversarial": bz.DeepEnsemble(2, num_steps=20, adversarial=bz.inference.FGSM(step)),
     }
     count = 2
 # sphinx_gallery_end_ignore

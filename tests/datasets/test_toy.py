@@ -57,6 +57,13 @@ def test_the_cubic_is_that_of_the_practical() -> None:
     np.testing.assert_allclose(data.y, np.array(x) ** 3 + noise)
 
 
+def test_losses_of_constant_predictions_on_the_cubic_are_those_of_the_practical() -> None:
+    """Of the noise alone, of a constant Gaussian with the variance of the population, and of one with that of these data."""
+    losses = [0.5 * np.log(2 * np.pi * variance) + 0.5 for variance in (9, 4**6 / 7 + 9, datasets.cubic().y.var())]
+    np.testing.assert_allclose(losses, [2.52, 4.61, 4.577], atol=0.005)
+    assert losses[2] == pytest.approx(4.577, abs=5e-4)
+
+
 def test_the_spiral_has_the_angles_of_the_practical() -> None:
     data = datasets.spiral()
     radius = np.linspace(0, 1, 1000)
@@ -74,6 +81,7 @@ def test_the_spiral_has_the_angles_of_the_practical() -> None:
 def test_the_binary_problem_has_a_clean_stretch_a_gap_between_classes_and_an_overlap() -> None:
     data = datasets.binary(4000)
     x, y = data.x[:, 0], data.y
+    assert x.min() >= -6 and ((x >= -6) & (x <= -4)).sum() > 100
     assert not ((x > -2) & (x < 2)).any()
     assert y[x < 0].max() == 0 and y[(x > 0) & (x < 3.5)].min() == 1 and y[x > 4.5].max() == 0
     mixed = y[(x > 3.5) & (x < 4.5)]

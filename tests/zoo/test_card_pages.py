@@ -1,19 +1,43 @@
 """Pages and pictures of the cards."""
 
+import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from statistics import median
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
 import bnnzoo as bz
+from bnnzoo.zoo.budgets import table_methods
 from bnnzoo.zoo.card_pages import card_page, write_pages
+from bnnzoo.zoo.catalogue import NETWORKS
 from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.figure import card_figure
 from bnnzoo.zoo.reference import referenced
-from bnnzoo.zoo.table_page import table_page, which_method
+from bnnzoo.zoo.table import own_and_others
+from bnnzoo.zoo.table_page import PARTIAL, table_page, which_method
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+SAMPLERS = {
+    "sgld",
+    "psgld",
+    "sghmc",
+    "cyclical",
+    "stochastic-mclmc",
+    "nuts",
+    "hmc",
+    "chees",
+    "mams",
+    "mclmc",
+    "tempered",
+}
+WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
 def test_a_page_says_what_the_card_says() -> None:
@@ -95,6 +119,15 @@ def test_verdicts_are_counted() -> None:
     cells += [cell("cubic", "hmc", off=False, warnings=("TreeDepthWarning",)), cell("two-moons", "hmc", refused="No.")]
     page = table_page(cells)
     assert "| `nuts` | 1 | 1 | 1 | 2 | 0 |" in page and "| `hmc` | 1 | 0 | 0 | 0 | 1 |" in page
+    seeds = "1 right; 1 right, warned; 1 off, warned; 2 **off, silent**"
+    assert (
+        f"| card | `nuts` | `hmc` |\n| --- | --- | --- |\n| `cubic` | {seeds} | right |\n| `two-moons` |  | - |" in page
+    )
+
+
+def test_seeds_that_agree_have_one_verdict() -> None:
+    cells = [cell("cubic", "laplace", off=True, warnings=("ParetoKWarning",), seed=seed) for seed in range(3)]
+    assert "| `cubic` | off, warned |" in table_page(cells)
 
 
 def test_words_follow_from_distances_by_the_rule_on_the_page() -> None:
@@ -129,6 +162,72 @@ def test_the_measured_table_is_of_the_cards_as_they_are() -> None:
         each for each in cells if each.method in {"nuts", "mams"} and each.distance is not None and not each.warned
     ]
     assert exact and all(each.distance < 3 for each in exact)
+
+
+def test_every_cell_of_the_measured_table_has_a_result_or_a_reason() -> None:
+    """No pair of a method and a card with a reference is left out; a point estimate has no distance."""
+    own, others = measured_cells()
+    assert {(each.method, each.card) for each in own} == {*product(table_methods(), referenced())}
+    for each in (*own, *others):
+        assert (each.distance is not None or (each.method == "map" and not each.refused)) != bool(each.refused), each
+
+
+def test_the_counts_of_the_guide_are_those_of_the_measured_table() -> None:
+    guide = " ".join((ROOT / "docs" / "zoo.md").read_text().split())
+    for sentence in counts_of_the_guide():
+        assert sentence in guide
+
+
+def counts_of_the_guide() -> Iterator[str]:
+    """Yield sentences of the guide, with numbers of the files that they are about."""
+    own, others = measured_cells()
+    fits: dict[tuple[str, str], list[Cell]] = {}
+    for each in own:
+        fits.setdefault((each.method, each.card), []).append(each)
+    results = {pair: [each for each in seeds if not each.refused] for pair, seeds in fits.items()}
+    measured = {pair: seeds for pair, seeds in results.items() if seeds}
+    fewer = sum(len(seeds) < 3 for seeds in measured.values())
+    methods, theirs = len(table_methods()), len({(each.method, each.card) for each in others})
+    yield (
+        f"All {len(fits):,} cells of {methods} methods and {len(referenced())} cards have a result or a reason, and so have "
+        f"{theirs} of other programs. Of the {methods} methods {len(measured):,} cells are measured, all but {WORDS[fewer]} of "
+        f"them with three seeds."
+    )
+    distances = {pair: median(each.distance for each in seeds) for pair, seeds in measured.items() if pair[0] != "map"}
+    ranges = [[distance for (method, _), distance in distances.items() if method == name] for name in ("nuts", "mams")]
+    first, second = (f"{min(found):.1f} to {max(found):.1f} on {len(found)}" for found in ranges)
+    yield f"`NUTS` and `MAMS` are at the floor wherever they have been run, {first} and {second} cards"
+    judged = [each for each in own if each.off is not None and each.method not in PARTIAL]
+    off, right = ([each for each in judged if each.off is wrong] for wrong in (True, False))
+    yield (
+        f"of {len(judged):,} fits of methods that are after the whole posterior, {len(off):,} are off, of which {warned(off):,} "
+        f"warn; of the {len(right):,} that are right, {len(right) - warned(right):,} are quiet."
+    )
+    by_nuts = [each for each in right if each.method == "nuts"]
+    yield f"Of {len(by_nuts)} right fits by `NUTS` {warned(by_nuts)} warn."
+    of_networks = [each for each in off if each.card in NETWORKS and SAMPLERS.isdisjoint({each.method})]
+    yield f"Of {len(of_networks)} fits of networks by approximations that are off, {warned(of_networks)} say so."
+    partial = [each for each in own if each.off is not None and each.method in PARTIAL]
+    wrong = [each for each in partial if each.off]
+    silent = len(wrong) - warned(wrong)
+    yield f"{len(wrong)} of their {len(partial)} fits are off, {silent} in silence."
+    found = json.loads((RESULTS / "calibrated_cards.json").read_text())["cells"]
+    run = [each for each in found.values() if "off" in each]
+    again = sum(each["simulations"] == 400 for each in run)
+    assert not any(each["off"] for each in run)
+    yield (
+        f"it has run on {len(run)} of {len(referenced())} cards and finds nothing: {WORDS[again]}, which 100 simulations called "
+        f"off, are cleared by 400."
+    )
+
+
+def warned(cells: Sequence[Cell]) -> int:
+    return sum(each.warned for each in cells)
+
+
+def measured_cells() -> tuple[list[Cell], list[Cell]]:
+    """Return those of the methods of the table, and those of other programs."""
+    return own_and_others(read_cells(RESULTS / "zoo_table.json"))
 
 
 def test_every_card_without_a_reference_has_a_reason() -> None:

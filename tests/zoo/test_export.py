@@ -93,6 +93,8 @@ def test_cards_are_as_their_schema_says_and_name_files_that_are_there(folder: Pa
         assert all((folder / name).is_file() for name in named if name is not None)
         assert (card["data"] is None) == (card["needs"] is not None)
         assert card["reference"]["max_rhat"] < 1.01
+        noted = {key: value for key, value in bz.zoo.reference(card["name"]).attrs.items() if key.startswith("checked")}
+        assert noted == {key: value for key, value in card["reference"].items() if key.startswith("checked")}
         with xr.open_datatree(folder / card["reference"]["netcdf"], engine="h5netcdf") as tree:
             assert list(tree["conditional"][card["reference"]["quantity"]].shape) == card["reference"]["shape"]
 

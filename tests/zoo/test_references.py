@@ -10,9 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import xarray as xr
 
 import bnnzoo as bz
+from bnnzoo.core.method import FitContext
 from bnnzoo.inference.config import config_of
+from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.zoo import make_reference
 from bnnzoo.zoo.cards.foong_one_layer import diagonal
 from bnnzoo.zoo.data import fingerprint
@@ -30,7 +34,7 @@ def test_they_are_small() -> None:
 def test_each_has_converged_and_is_of_the_card_as_it_is(name: str) -> None:
     card, about = bz.zoo.load(name), bz.zoo.reference(name).attrs
     assert about["max_rhat"] < 1.01
-    assert about["min_ess_bulk"] > 1000
+    assert about["min_ess_bulk"] > 1000 and about["min_ess_tail"] > 400
     assert bz.zoo.reference(name)["conditional"].sizes["chain"] >= 8
     assert about["command"].startswith(f"python -m bnnzoo.zoo.make_reference {name}")
     settings, expected = json.loads(about["settings"]), json.loads(json.dumps(config_of(card.long_run)))
@@ -108,6 +112,26 @@ def test_a_run_that_has_not_converged_is_no_reference(chains: int, shift: float)
     tree["conditional"] = tree["conditional"].to_dataset() + shift * tree["conditional"]["chain"]
     with pytest.raises(bz.zoo.ZooError, match=f"'linear-regression' is no reference: {chains} chains, R-hat"):
         make_reference.stored(bz.zoo.load("linear-regression"), tree)
+
+
+def test_a_run_with_few_effective_draws_in_the_tails_is_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = xr.Dataset({"rhat": 1.001, "ess_bulk": 2000.0, "ess_tail": 400.0})
+    monkeypatch.setattr(make_reference, "function_space", lambda tree: found)
+    sentence = (
+        r"sizes 2000 and, in the tails, 400 of its predictions, and it needs 8, .* and more than 1000 and 400\. Give"
+    )
+    with pytest.raises(bz.zoo.ZooError, match=sentence):
+        make_reference.stored(bz.zoo.load("linear-regression"), bz.zoo.reference("linear-regression"))
+
+
+def test_chains_of_mams_that_check_a_reference_start_where_the_model_does() -> None:
+    card = bz.zoo.load("linear-regression")
+    method = make_reference.far_apart(bz.MAMS(num_chains=8, num_warmup=20, num_draws=5), card, 3)
+    posterior = card.fit(method, seed=3, progress=False)
+    torch.testing.assert_close(method.init, posterior.density.init(8, 3))
+    torch.testing.assert_close(pilot(method, posterior.density, FitContext(seed=3)).theta, method.init)
+    near = pilot(replace(method, init=None), posterior.density, FitContext(seed=3)).theta
+    assert method.init.std(0).min() > 3 * near.std(0).max()
 
 
 def test_a_card_without_a_long_run_makes_no_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

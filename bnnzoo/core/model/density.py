@@ -184,7 +184,7 @@ class LogDensity(ParameterSpace):
         """Which coordinates of each observed site's readout depend on theta; an `UnreadableLikelihood` if that is not known."""
         if self.factors:
             raise UnreadableLikelihood(
-                f"the likelihood has the pyro.factor site {self.factors[0]!r}, which has no family"
+                f"the likelihood has the pyro.factor site {self.factors[0]!r}, which has no family."
             )
         with torch.enable_grad():
             theta = torch.zeros(self.num_params, dtype=self.dtype, device=self.device, requires_grad=True)

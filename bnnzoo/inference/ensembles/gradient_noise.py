@@ -17,7 +17,7 @@ from bnnzoo.inference.optimise.objectives import ObjectiveInputs, log_joint_obje
 from bnnzoo.inference.optimise.stiffness import largest_curvature
 from bnnzoo.inference.optimise.streams import MemberStreams
 
-__all__ = ["default_rate", "posterior_rate", "prior_precision"]
+__all__ = ["default_rate", "number_of_effective", "posterior_rate", "prior_precision"]
 
 SMALLEST_RATE, PART_OF_STABLE = 1e-12, 0.25
 """Bounds of the default learning rate: a mini-batch's own curvature may be several times that of another, or of all rows."""
@@ -26,7 +26,7 @@ SMALLEST_SHARE = 0.1
 """Of the posterior's variance, that the iterates are expected to have at the default learning rate."""
 
 FLAT = 1e-10
-"""Prior precision, as a part of the gradients' total variance, below which a parameter counts as one without a prior."""
+"""Prior precision, as a part of the sum of all squared gradients, below which a parameter counts as one without a prior."""
 
 MAX_ROWS, MAX_ELEMENTS = 256, 2**23
 """Observations whose gradients are compared, and entries of the matrix that holds them."""
@@ -134,10 +134,21 @@ def posterior_rate(
     total = float(deviations.square().sum())
     if not total:
         return float("inf")
-    precision = prior_precision(density, theta).clamp(min=FLAT * total)
-    spectrum = torch.linalg.eigvalsh((deviations / precision) @ deviations.mT).clamp(min=0.0)
-    effective = float((spectrum / (1 + spectrum)).nan_to_num(1.0).sum())
+    effective = number_of_effective(deviations, prior_precision(density, theta))
     return 2 * (1 - momentum) * batch_size * effective / total
+
+
+def number_of_effective(gradients: Tensor, precision: Tensor) -> float:
+    r"""Return :math:`\mathrm{tr} \, G^T G (G^T G + \Lambda)^{-1}` of ``gradients[N, P]`` and the diagonal ``precision[P]``.
+
+    A parameter with a precision of 0, as of a Laplace prior away from its kink, or less, as in a Student prior's tails, counts as
+    one without a prior.
+    """
+    total = float(gradients.square().sum())
+    if not total:
+        return 0.0
+    spectrum = torch.linalg.eigvalsh((gradients / precision.clamp(min=FLAT * total)) @ gradients.mT).clamp(min=0.0)
+    return float((spectrum / (1 + spectrum)).nan_to_num(1.0).sum())
 
 
 def prior_precision(density: LogDensity, theta: Tensor) -> Tensor:

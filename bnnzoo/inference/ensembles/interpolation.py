@@ -11,7 +11,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import row_jacobians
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.inference.ensembles.anchors import is_gaussian
-from bnnzoo.inference.ensembles.gradient_noise import prior_precision
+from bnnzoo.inference.ensembles.gradient_noise import number_of_effective, prior_precision
 
 __all__ = ["effective_parameters", "warn_of_interpolation"]
 
@@ -82,6 +82,4 @@ def effective_parameters(density: LogDensity, theta: Tensor) -> float | None:
 
     jacobian = row_jacobians(mean, density.data, density.num_data)(theta, *density.data)
     scaled = (jacobian / sd.reshape(*jacobian.shape[:2], 1)).flatten(0, 1).double()
-    precision = prior_precision(density, theta).clamp(min=torch.finfo(theta.dtype).tiny)
-    spectrum = torch.linalg.eigvalsh((scaled / precision) @ scaled.mT).clamp(min=0.0)
-    return float((spectrum / (1 + spectrum)).sum())
+    return number_of_effective(scaled, prior_precision(density, theta))

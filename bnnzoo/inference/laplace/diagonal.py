@@ -75,7 +75,7 @@ class DiagonalLaplace(LaplaceSettings):
                 smallest = float(precision.min())
                 raise LaplaceError(
                     f"The diagonal precision at the mode is not positive: its smallest entry is {smallest:.3g}. Give every "
-                    f"site a proper prior, or add damping={-2 * smallest:.2g}.{hierarchical_hint(density)}"
+                    f"site a proper prior, or add damping={max(-2 * smallest, 1e-6):.2g}.{hierarchical_hint(density)}"
                 )
             return laplace_posterior(density, mode, curvature, Diagonal(precision.rsqrt()))
 

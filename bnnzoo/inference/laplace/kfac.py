@@ -266,7 +266,7 @@ def _weight_block(site: Site, factors: tuple[Tensor, Tensor | None], prior: Tens
     shift = float(prior.mean())
     if shift <= 0:
         raise LaplaceError(
-            f"The prior precision of site {site.name!r} at the mode is {shift:.3g}: add damping={-2 * shift:.2g}."
+            f"The prior precision of site {site.name!r} at the mode is {shift:.3g}: add damping={max(-2 * shift, 1e-6):.2g}."
         )
     left_values, left = torch.linalg.eigh(gradients)
     inputs = gradients.new_ones(1, 1) if inputs is None else inputs

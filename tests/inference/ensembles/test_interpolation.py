@@ -8,6 +8,7 @@ import torch
 import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import TooNarrowWarning
+from bnnzoo.inference.ensembles.gradient_noise import number_of_effective
 from bnnzoo.inference.ensembles.interpolation import effective_parameters, warn_of_interpolation
 from bnnzoo.testing import linear_gaussian
 
@@ -26,6 +27,29 @@ def test_the_effective_number_of_parameters_is_that_of_ridge_regression() -> Non
     expected = torch.linalg.solve(fisher + torch.eye(3), fisher).trace()
     found = effective_parameters(build_density(TARGET.model, *TARGET.data), TARGET.mean["w"])
     assert found == pytest.approx(float(expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", [(0.0, 2.0, 3.0), (-1.0, 0.0, 3.0), (0.0, 0.0, 0.0)])
+def test_a_parameter_without_prior_curvature_counts_whole(precision: tuple[float, ...]) -> None:
+    """Where gradients determine all parameters, the trace exists at a precision of 0; less than that counts as 0."""
+    gradients, prior = TARGET.data[0], torch.tensor(precision, dtype=torch.float64).clamp(min=0.0)
+    fisher = gradients.mT @ gradients
+    expected = torch.linalg.solve(fisher + prior.diag(), fisher).trace()
+    found = number_of_effective(gradients, torch.tensor(precision, dtype=torch.float64))
+    assert found == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_outputs_that_depend_on_no_parameter_use_none_up() -> None:
+    assert number_of_effective(torch.zeros(4, 2), torch.zeros(2)) == 0.0
+
+
+def test_an_ensemble_is_fitted_with_a_laplace_prior() -> None:
+    """Its log density has no curvature but at 0, so that a linear model uses as many parameters as it has."""
+    model = bz.models.supervised(bz.models.mlp(1, ()), bz.priors.laplace(1.0), bz.likelihoods.gaussian(0.3))
+    posterior = bz.fit(model, bz.DeepEnsemble(2, num_steps=100), *data(12), progress=False)
+    assert effective_parameters(posterior.density, posterior.theta[0, 0]) == pytest.approx(
+        2.0, abs=3e-5
+    )  # 12 eigenvalues of rounding error
 
 
 def test_an_ensemble_that_interpolates_says_that_its_intervals_are_too_narrow() -> None:

@@ -51,6 +51,18 @@ def test_precision_that_is_not_positive_names_the_damping() -> None:
         fit(model, DiagonalLaplace(there), torch.ones(3))
 
 
+def test_a_precision_of_zero_names_a_damping_that_is_not() -> None:
+    def model(y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        pyro.sample("flat", dist.Laplace(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(a, 1.0), obs=y)
+
+    there = MAP(init=torch.ones(1, 2), num_steps=0, polish_steps=0)
+    with pytest.raises(LaplaceError, match=r"its smallest entry is -?0\. Give .*, or add damping=1e-06\."):
+        fit(model, DiagonalLaplace(there), torch.ones(3))
+
+
 def test_refuses_the_exact_hessian() -> None:
     target = linear_gaussian()
     method = DiagonalLaplace()

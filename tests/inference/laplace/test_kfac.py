@@ -11,6 +11,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, KFACLaplace, Laplace, fit
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision
+from bnnzoo.inference.laplace.family import LaplaceError
 from bnnzoo.inference.laplace.kfac import _kronecker_factors
 from bnnzoo.models import likelihoods, mlp, priors, random_module, supervised
 from bnnzoo.predictive import predict
@@ -20,6 +21,12 @@ pytest.importorskip("curvlinops")
 SHORT = MAP(num_steps=200)
 X = torch.randn(12, 3, generator=torch.Generator().manual_seed(1))
 CLASSES, REAL = torch.arange(12) % 3, X[:, 0] * X[:, 1]
+
+
+def test_a_prior_without_curvature_names_a_damping_that_is_not_zero() -> None:
+    model = supervised(nn.Linear(3, 1), priors.laplace(1.0), likelihoods.gaussian(scale=0.5))
+    with pytest.raises(LaplaceError, match=r"site 'net.weight' at the mode is -?0: add damping=1e-06\."):
+        fit(model, KFACLaplace(SHORT), X, REAL)
 
 
 def test_exact_where_the_model_is_linear() -> None:
