@@ -125,6 +125,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         },
         "ratio_of_evaluations": round(median(ratios), 3),
         "a_tenth_or_less": sum(each <= 0.1 for each in ratios),
+        "ratio_of_gradients": round(median(a["gradients"] / b["gradients"] for a, b in pairs), 3),
         "cpu_seconds": {method: median(pair[i]["cpu_seconds"] for pair in pairs) for i, method in enumerate(METHODS)},
         "nearer": {key: sum(a[key] < b[key] for a, b in pairs) for key in ("mean", "log_sd", "quantiles")},
         "of_good_k": len(trusted),
