@@ -4,9 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.trees import (
-    LABELLED_PROBS,
     Labelled,
     average_probs,
     class_indices,
@@ -57,14 +55,25 @@ def nll(tree: xr.DataTree) -> xr.DataArray:
     return (-log_mean_exp(_log_likelihood(tree))).rename("nll").assign_attrs(units="nats")
 
 
-@with_shared_entries(LABELLED_PROBS)
 def nll_of_probs(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     r"""Log score :math:`-\log \bar p_{y_i}` in nats of the class probabilities averaged over draws.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+    y : DataArray [obs_id], optional
+        Observed labels (default: those of the tree).
 
     Returns
     -------
     DataArray [obs_id]
         In nats; infinite if the observed class has probability zero.
+
+    Raises
+    ------
+    ValueError
+        If data are missing, or a label is not one of the classes.
 
     Examples
     --------
@@ -79,14 +88,25 @@ def nll_of_probs(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     return score.drop_vars("class_id", errors="ignore").rename("nll").assign_attrs(units="nats")
 
 
-@with_shared_entries(LABELLED_PROBS)
 def brier(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     r"""Brier score :math:`\sum_k (\bar p_k - 1[y_i = k])^2` of the class probabilities averaged over draws.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+    y : DataArray [obs_id], optional
+        Observed labels (default: those of the tree).
 
     Returns
     -------
     DataArray [obs_id]
         Between 0 and 2, the sum over all classes. For two classes, some authors report half of this.
+
+    Raises
+    ------
+    ValueError
+        If data are missing, or a label is not one of the classes.
 
     References
     ----------
@@ -103,7 +123,6 @@ def brier(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     return score.rename("brier").assign_attrs(units="1")
 
 
-@with_shared_entries(LABELLED_PROBS)
 def brier_split(data: Labelled, y: xr.DataArray | None = None, num_bins: int = 10) -> xr.Dataset:
     r"""Split the mean Brier score into reliability, resolution and uncertainty.
 
@@ -115,6 +134,10 @@ def brier_split(data: Labelled, y: xr.DataArray | None = None, num_bins: int = 1
 
     Parameters
     ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+    y : DataArray [obs_id], optional
+        Observed labels (default: those of the tree).
     num_bins : int
 
     Returns
