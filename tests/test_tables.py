@@ -22,7 +22,6 @@ WITHOUT_FILE = {
     ("docs/measures/acquisition.md", "labels"): "its gallery page prints them",
     ("docs/measures/diagnostics.md", "rows that move together"): "its tests repeat the simulations",
     ("docs/methods/laplace.md", "model"): "measured once, and dated",
-    ("docs/methods/vi.md", "network"): "measured once, and dated",
     ("docs/benchmarks.md", "call"): "measured once, and dated: it takes 6 GiB of disk",
 }
 """Tables of measurements whose numbers are in no file of results, by page and first heading, and why; it may not grow."""

@@ -125,13 +125,13 @@ def test_a_run_with_few_effective_draws_in_the_tails_is_no_reference(monkeypatch
 
 
 def test_chains_of_mams_that_check_a_reference_start_where_the_model_does() -> None:
-    card = bz.zoo.load("linear-regression")
+    card = bz.zoo.load("beta-proportions")  # networks start there anyway
     method = make_reference.far_apart(bz.MAMS(num_chains=8, num_warmup=20, num_draws=5), card, 3)
     posterior = card.fit(method, seed=3, progress=False)
     torch.testing.assert_close(method.init, posterior.density.init(8, 3))
     torch.testing.assert_close(pilot(method, posterior.density, FitContext(seed=3)).theta, method.init)
     near = pilot(replace(method, init=None), posterior.density, FitContext(seed=3)).theta
-    assert method.init.std(0).min() > 3 * near.std(0).max()
+    assert (method.init.std(0) > 2 * near.std(0)).all()
 
 
 def test_a_card_without_a_long_run_makes_no_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
