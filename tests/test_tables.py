@@ -19,7 +19,6 @@ MEASURED = re.compile(r"[*(]*(below |about |up to )?[-+±−]?\d")
 UNITS = (1.0, 100.0, 1000.0, 1e6)  # as it is, in percent, in thousandths, in millionths
 WITHOUT_FILE = {
     ("docs/measures/uncertainty.md", "draws"): "exact numbers of an exercise",
-    ("docs/measures/acquisition.md", "labels"): "its gallery page prints them",
     ("docs/measures/diagnostics.md", "rows that move together"): "its tests repeat the simulations",
     ("docs/methods/laplace.md", "model"): "measured once, and dated",
     ("docs/benchmarks.md", "call"): "measured once, and dated: it takes 6 GiB of disk",
