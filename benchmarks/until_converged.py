@@ -52,7 +52,7 @@ def problem(name: str) -> tuple[Any, tuple[Any, ...], Any]:
     """Return a model, its data, and the inputs at which predictions are compared."""
     if name == "foong":
         data = PLANE.data()
-        return PLANE.model(), (data.train["x"], data.train["y"]), data.predict["x"]
+        return PLANE.model(), (data.train["x"], data.train["y"]), data.test_inputs["x"]
     part = local_split(Path(os.environ["BNNZOO_DATA"]), name, SPLIT).standardized()
     net = bz.models.mlp(part.x_train.shape[1], (50,), activation="relu")
     model = bz.models.supervised(net, bz.priors.fan_in(), bz.likelihoods.gaussian())

@@ -1,11 +1,27 @@
 """Gradients until chains agree: looks at prefixes of draws, and medians of runs some of which never agree."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.until_converged import BASELINE, EVERY, FIRST, described, looks, settles, summary, table
+import bnnzoo as bz
+from benchmarks.until_converged import (
+    BASELINE,
+    EVERY,
+    FIRST,
+    METHODS,
+    SPLIT,
+    described,
+    looks,
+    one_fit,
+    problem,
+    settles,
+    summary,
+    table,
+)
+from tests.apps.benchmarking.layout import write_set
 
 CHAINS, DRAWS, ROWS = 4, 1000, 3
 STEPS = np.full((CHAINS, DRAWS), 7)
@@ -74,3 +90,15 @@ def test_the_ratio_is_to_the_diagonal_metric_and_none_where_one_of_them_is_not_t
     assert [found[each]["of_diagonal"] for each in (BASELINE, "NUTS, fisher", "MAMS")] == [1.0, 4.0, None]
     last = table({"foong": found}).splitlines()[-1]
     assert "0 of 1 | not reached | not reached |" in last
+
+
+def test_a_fit_is_compared_at_the_test_rows_of_its_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_set(tmp_path / "uci", "energy", SPLIT + 1, seed=0)
+    monkeypatch.setenv("BNNZOO_DATA", str(tmp_path))
+    monkeypatch.setitem(
+        METHODS, "NUTS", lambda: bz.NUTS(num_chains=2, num_warmup=5, num_draws=FIRST + EVERY, max_tree_depth=3)
+    )
+    assert problem("energy")[2].shape == (20, 2)
+    found = one_fit("energy", "NUTS", 0)
+    assert found["chains"] == 2 and list(found["rhat_by_draws"]) == [str(FIRST), str(FIRST + EVERY)]
+    assert 0 < found["warm_up"] < found["gradients"] <= 2 * (5 + FIRST + EVERY) * 7 + 200

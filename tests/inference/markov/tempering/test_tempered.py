@@ -13,6 +13,17 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from benchmarks.tempering import (
+    CENTRES,
+    COUNTS,
+    TRIALS,
+    WEIGHTS,
+    binomial,
+    evidence_of_binomial,
+    horseshoe,
+    mixture,
+    rows_of_horseshoe,
+)
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.markov.tempering.tempered import evidence_along
@@ -85,12 +96,6 @@ def test_modes_have_their_weights_and_the_model_its_evidence(sampler: Any, engin
     assert said["communication_barrier"] == pytest.approx(rates.sum(1).mean())
 
 
-def binomial(y: Tensor, n: float) -> None:
-    p = pyro.sample("p", dist.Beta(2.0, 3.0))
-    with pyro.plate("data", len(y)):
-        pyro.sample("y", dist.Binomial(n, p), obs=y)
-
-
 @pytest.mark.slow
 def test_a_conjugate_model_has_its_evidence() -> None:
     target = linear_gaussian()
@@ -102,16 +107,9 @@ def test_a_conjugate_model_has_its_evidence() -> None:
 
 @pytest.mark.slow
 def test_the_evidence_of_a_longer_run_is_right_to_a_hundredth_of_a_nat() -> None:
-    y, n = torch.tensor([3.0, 5.0, 2.0]), 10.0
     method = bz.Tempered(bz.NUTS(num_chains=4, num_draws=10_000), num_temperatures=6)
-    posterior = bz.fit(binomial, method, y, n, seed=3, dtype=torch.float64, engine="native")
-    found = log_evidence(posterior)
-
-    def log_beta(a: float, b: float) -> float:
-        return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-
-    choices = sum(math.log(math.comb(10, int(each))) for each in y)
-    exact = choices + log_beta(2 + 10.0, 3 + 20.0) - log_beta(2, 3)
+    posterior = bz.fit(binomial, method, COUNTS, TRIALS, seed=3, dtype=torch.float64, engine="native")
+    found, exact = log_evidence(posterior), evidence_of_binomial(COUNTS, TRIALS)
     assert found.error < 0.01 and abs(found.value - exact) < min(0.01, 4 * found.error)
 
 
@@ -184,18 +182,6 @@ def test_without_a_round_trip_the_evidence_is_refused() -> None:
         log_evidence(posterior)
 
 
-CENTRES = torch.stack([torch.full((20,), -3.0), torch.full((20,), 3.0), 3.0 - 6.0 * (torch.arange(20) < 10)]).double()
-WEIGHTS = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-
-
-def mixture() -> None:
-    """A mixture of three Gaussians in 20 dimensions, as a factor by which a broad prior is multiplied."""
-    prior = dist.Normal(torch.zeros(20, dtype=torch.float64), 5.0).to_event(1)
-    z = pyro.sample("z", prior)
-    terms = WEIGHTS.log() + dist.Normal(CENTRES, 1.0).to_event(1).log_prob(z)
-    pyro.factor("mixture", terms.logsumexp(0) - prior.log_prob(z))
-
-
 @pytest.mark.slow
 def test_three_modes_in_twenty_dimensions() -> None:
     method = bz.Tempered(bz.NUTS(num_chains=8, num_warmup=500, num_draws=8000), num_temperatures=12)
@@ -207,19 +193,9 @@ def test_three_modes_in_twenty_dimensions() -> None:
     assert abs(found.value) < 4 * found.error and found.error < 0.1
 
 
-def horseshoe(x: Tensor, y: Tensor) -> None:
-    tau = pyro.sample("tau", dist.HalfCauchy(0.5))
-    scale = pyro.sample("scale", dist.HalfCauchy(torch.ones(x.shape[1])).to_event(1))
-    z = pyro.sample("z", dist.Normal(torch.zeros(x.shape[1]), 1.0).to_event(1))
-    with pyro.plate("data", len(x)):
-        pyro.sample("y", dist.Normal(x @ (tau * scale * z), 1.0), obs=y)
-
-
 @pytest.mark.slow
 def test_the_evidence_of_a_horseshoe_is_that_of_bridge_sampling() -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(30, 4, generator=generator, dtype=torch.float64)
-    y = 2.0 * x[:, 0] + torch.randn(30, generator=generator, dtype=torch.float64)
+    x, y = rows_of_horseshoe()
     budget: dict[str, Any] = {"num_chains": 4, "num_draws": 4000}
     by_bridge = log_evidence(
         bz.fit(horseshoe, bz.NUTS(**budget, target_accept=0.95), x, y, seed=1, dtype=torch.float64, progress=False)
