@@ -2,7 +2,8 @@
 
 Run: python -m benchmarks.posteriordb_methods run|table [posterior ...]      (needs posteriordb's data below BNNZOO_DATA)
 
-``run`` goes on where it ended. Fits are in single precision with seed 0, each with a limit of time.
+``run`` goes on where it ended. Fits are in single precision with seed 0, each with a limit of time; two samplers run in double
+precision, too, and are counted by themselves.
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 import bnnzoo as bz
@@ -39,7 +41,9 @@ METHODS: dict[str, Callable[[], Method]] = {
     "FullRankVI": bz.FullRankVI,
     "FlowVI": bz.FlowVI,
 }
-CHAINS = frozenset({"NUTS", "NUTS, diagonal", "NUTS, dense", "MAMS", "Tempered"})
+DOUBLE: dict[str, Callable[[], Method]] = {"NUTS, double": bz.NUTS, "MAMS, double": bz.MAMS}
+"""In double precision: where single precision fails the sampler, and where the sampler does."""
+CHAINS = frozenset({"NUTS", "NUTS, diagonal", "NUTS, dense", "MAMS", "Tempered", *DOUBLE})
 NUM_DRAWS = 20_000
 """Draws by which approximations are described."""
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
@@ -62,7 +66,8 @@ def fitted(name: str, method: str) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            posterior = bz.fit(textbook.model, METHODS[method](), *data, seed=0)
+            sampler, dtype = (METHODS | DOUBLE)[method](), torch.float64 if method in DOUBLE else None
+            posterior = bz.fit(textbook.model, sampler, *data, seed=0, dtype=dtype)
         except Exception as error:
             return found | {"error": f"{type(error).__name__}: {error}"[:500]}
     found |= {"wall_seconds": round(time.perf_counter() - wall, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
@@ -134,8 +139,7 @@ def spread_by_quantiles(scalar: dict[str, float]) -> tuple[float, float]:
 def table() -> None:
     """Print and write the verdicts of all fits."""
     rows = [judged(fit, file_of(f"summary/{fit['model']}.summary.json")["params"]) for fit in stored(FITS)]
-    methods = {method: described([row for row in rows if row["method"] == method]) for method in METHODS}
-    methods["all"] = described(rows)
+    methods = by_method(rows)
     write("posteriordb_methods", {"methods": methods, "fits": rows})
     print(markdown(methods))
     for method, found in methods.items():
@@ -143,6 +147,14 @@ def table() -> None:
     for row in rows:
         if row["verdict"] in ("off, silent", "right, warned", "failed", "refused"):
             print(row)
+
+
+def by_method(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what is said of each method, of all of them in single precision, and of those in double precision."""
+    single = {method: [row for row in rows if row["method"] == method] for method in METHODS}
+    double = {method: [row for row in rows if row["method"] == method] for method in DOUBLE}
+    groups = single | {"all": [row for some in single.values() for row in some]} | double
+    return {name: described(some) for name, some in groups.items() if some}
 
 
 def described(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -158,7 +170,7 @@ def described(rows: list[dict[str, Any]]) -> dict[str, Any]:
 if __name__ == "__main__":
     command, *names = sys.argv[1:]
     if command == "run":
-        run(names or list(POSTERIORS), METHODS, FITS, "benchmarks.posteriordb_methods")
+        run(names or list(POSTERIORS), METHODS | DOUBLE, FITS, "benchmarks.posteriordb_methods")
     elif command == "worker":
         work([(name, method) for name, method in json.loads(names[0])], fitted)
     elif command == "table":

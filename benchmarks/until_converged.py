@@ -128,6 +128,8 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         for row in methods_of.values():
             needed = row["gradients_needed"]
             row["of_diagonal"] = needed / base if needed and base else None
+            for key in ("gradients_needed", "warm_up", "gradients"):
+                row[f"{key}_in_millions"] = None if row[key] is None else row[key] / 1e6
     return found
 
 
@@ -185,6 +187,7 @@ def main(names: Sequence[str]) -> None:
                 rows.append(one_fit(name, method, seed))
                 write("until_converged", {"limit": LIMIT, "summary": summary(rows), "fits": rows})
                 print({key: value for key, value in rows[-1].items() if key != "rhat_by_draws"}, flush=True)
+    write("until_converged", {"limit": LIMIT, "summary": summary(rows), "fits": rows})
     print(table(summary(rows)))
 
 
