@@ -190,8 +190,8 @@ def counts_of_the_guide() -> Iterator[str]:
     methods, theirs = len(table_methods()), len({(each.method, each.card) for each in others})
     yield (
         f"All {len(fits):,} cells of {methods} methods and {len(referenced())} cards have a result or a reason, and so have "
-        f"{theirs} of other programs. Of the {methods} methods {len(measured):,} cells are measured, all but {WORDS[fewer]} of "
-        f"them with three seeds."
+        f"{theirs} of other programs. Of the {methods} methods {len(measured):,} cells are measured, all but "
+        f"{in_words(fewer)} of them with three seeds."
     )
     distances = {pair: median(each.distance for each in seeds) for pair, seeds in measured.items() if pair[0] != "map"}
     ranges = [[distance for (method, _), distance in distances.items() if method == name] for name in ("nuts", "mams")]
@@ -219,6 +219,10 @@ def counts_of_the_guide() -> Iterator[str]:
         f"it has run on {len(run)} of {len(referenced())} cards and finds nothing: {WORDS[again]}, which 100 simulations called "
         f"off, are cleared by 400."
     )
+
+
+def in_words(number: int) -> str:
+    return WORDS[number] if number < len(WORDS) else str(number)
 
 
 def warned(cells: Sequence[Cell]) -> int:

@@ -2,7 +2,9 @@
 
 import copy
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -187,23 +189,37 @@ def _observed_call(density: LogDensity, theta: Tensor, network: Network) -> _Cal
     """Run the model at theta with the network's output as a leaf variable on which the likelihood depends."""
     inputs: list[Any] = []
     leaves: list[Tensor] = []
+    calls: Counter[str] = Counter()
 
     def cut(_: nn.Module, arguments: Any, output: Tensor) -> Tensor:
         inputs.append(arguments)
         leaves.append(output.detach().requires_grad_())
         return leaves[-1]
 
-    handle = network.module.register_forward_hook(cut)
+    def count(layer: str, *_: Any) -> None:
+        calls[layer] += 1
+
+    paths = dict.fromkeys(parameter.rpartition(".")[0] for parameter in network.sites)
+    handles = [network.module.get_submodule(path).register_forward_pre_hook(partial(count, path)) for path in paths]
+    handles.append(network.module.register_forward_hook(cut))
     try:
         with torch.enable_grad():
             nodes = density.nodes(theta.detach(), *density.data)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     if len(inputs) != 1 or len(inputs[0]) != 1 or len(density.observed) != 1:
         raise ModelError(
             f"KFACLaplace needs a model that calls its network once, on one tensor, for one observed site; this one calls it "
             f"{len(inputs)} times and observes {', '.join(density.observed) or 'nothing'}. Use DiagonalLaplace() or Laplace()."
         )
+    for path, number in calls.items():
+        if number > 1:
+            raise ModelError(
+                f"KFACLaplace needs a network that calls each layer once in a pass; this one calls "
+                f"{_layer_of_user(network.module, path)} {number} times, as a recurrent one does. Use DiagonalLaplace() or "
+                f"Laplace()."
+            )
     return _Call(inputs[0][0], leaves[0], nodes[density.observed[0]])
 
 
@@ -239,9 +255,13 @@ def _curvlinops_state(
             from curvlinops import FisherType, KFACLinearOperator
         except ImportError as error:
             raise ImportError("KFACLaplace needs curvlinops-for-pytorch: pip install bnnzoo[kfac].") from error
+        output = call.output.detach()
+        if output.ndim == 1:  # where curvlinops wants a column; ``module`` is a copy of ours
+            module.register_forward_hook(lambda _, arguments, output: output[:, None])
+            output, columns = output[:, None], [column[:, None] for column in columns]
         # The gradient of the squared error with respect to f is 2 (f - y); y = f - g / 2 makes it any g.
         rows = [
-            (call.inputs[block], (call.output.detach() - column / 2)[block])
+            (call.inputs[block], (output - column / 2)[block])
             for block in torch.arange(len(call.inputs), device=call.inputs.device).split(call.block)
             for column in columns
         ]

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev
 
+import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, KFACLaplace, Laplace, fit
@@ -114,6 +115,37 @@ def test_refusals() -> None:
     mlp_once = mlp(3)
     with pytest.raises(ModelError, match="this one calls it 2 times"):
         fit(twice, KFACLaplace(SHORT), X, REAL)
+
+
+def test_a_layer_that_is_called_several_times_is_refused() -> None:
+    card = bz.zoo.load("recurrent")
+    with pytest.raises(
+        ModelError, match=r"calls the Linear layer 'input' 8 times, as a recurrent one does\. Use Diagonal"
+    ):
+        card.fit(KFACLaplace(SHORT))
+
+
+class Squeezed(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x).squeeze(-1)
+
+
+def test_an_output_without_an_axis_of_its_own_has_the_factors_of_one_with_it() -> None:
+    layers = nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)
+    net, squeezed = nn.Sequential(*layers), Squeezed(*layers)
+
+    def with_axis(x, y=None):
+        mean = random_module("net", net, priors.normal(1.0))(x).squeeze(-1)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    def without(x, y=None):
+        mean = random_module("net", squeezed, priors.normal(1.0))(x)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    expected, found = (fit(model, KFACLaplace(SHORT), X, REAL) for model in (with_axis, without))
+    torch.testing.assert_close(found.draws(50), expected.draws(50))
 
 
 @pytest.mark.parametrize("curvature", ["ggn", "empirical_fisher"])
