@@ -30,6 +30,11 @@ def test_without_warm_up_gradients_are_those_of_draws(kind: Any) -> None:
     assert joined.info.num_gradients_of_draws == steps + more.num_gradients_of_draws
 
 
+def test_the_warm_up_of_two_runs_is_that_of_both() -> None:
+    info = fitted(bz.NUTS(num_chains=2, num_warmup=40, num_draws=20)).info
+    assert info.followed_by(info).tuning["num_warmup"].tolist() == [80, 80]
+
+
 def test_where_steps_are_not_gradients_nothing_is_said() -> None:
     ladders = bz.Tempered(bz.HMC(num_chains=2, num_warmup=20, num_draws=20), num_temperatures=3)
     noisy = bz.SGLD(num_chains=2, num_warmup=20, num_draws=20, batch_size=10, optimise_steps=20)
