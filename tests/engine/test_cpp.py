@@ -13,9 +13,9 @@ from torch import Tensor
 from bnnzoo.engine import loops
 from bnnzoo.engine.cpp import building
 from bnnzoo.engine.cpp.building import built, compile_in_cpp, function_of
-from bnnzoo.engine.cpp.nests import Nest, Statement, Statements
+from bnnzoo.engine.cpp.nests import CUT_STEPS, Nest, Statement, Statements
 from bnnzoo.engine.cpp.translate import for_native, source_of
-from bnnzoo.engine.cpp.values import Access, Affine, Cannot
+from bnnzoo.engine.cpp.values import Access, Affine, Buffer, Cannot
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import Chunk
 
@@ -115,6 +115,54 @@ def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
     compiled.call(out, points)
     expected = points.double().tanh().to(dtype)
     torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
+
+
+LAYERS: dict[str, Function] = {
+    "a layer": lambda x, w, y, k, z: torch.tanh(w @ x + y),
+    "its sum, and what it is of": lambda x, w, y, k, z: (torch.sigmoid(w @ x) * (w @ x)).sum(0),
+    "sums over rows": lambda x, w, y, k, z: (torch.exp(-((w @ x) ** 2)) * y).sum(1),
+    "two functions": lambda x, w, y, k, z: torch.log1p(torch.exp(w @ x)) + torch.tanh((w @ x) * 2) * y,
+    "one after the other": lambda x, w, y, k, z: torch.tanh(torch.exp((w @ x).sin() * 0.1 - y**2 + 3 * y)),
+}
+"""Functions of sums of ten terms."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_rows", [3, 31, 32, 33, 600, 1024, 1025, 2500])
+@pytest.mark.parametrize("name", LAYERS)
+def test_functions_of_long_sums_have_loops_of_their_own(name: str, num_rows: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(num_rows)
+    x, w, y = (torch.randn(*shape, generator=generator).to(dtype) / 3 for shape in ((10, num_rows), (5, 10), (5, 1)))
+    function = LAYERS[name]
+    expected = function(x, w, y, x, x)
+    out = torch.zeros_like(expected)
+    graph = trace_loops(lambda *t: (t[0].copy_(function(*t[1:], x, x)),), [out, x, w, y], for_native())
+    source = source_of(graph)
+    assert ("row_v" in source) == (num_rows >= CUT_STEPS)
+    compile_in_cpp(graph).call(out, x, w, y)
+    torch.testing.assert_close(out, expected, rtol=10 * ROUNDING[dtype], atol=10 * ROUNDING[dtype])
+
+
+def test_what_is_used_behind_a_cut() -> None:
+    """It waits in a row, or is loaded again unless the loop writes to where it lies; with too much of it there is no cut."""
+    place = Affine({"i0": 1})
+
+    def nest(num_waiting: int) -> Nest:
+        one = Nest((100,))
+        kept, other = (Buffer(name, torch.float64, 100) for name in ("kept", "other"))
+        loaded, old = one.body.load(other, place), one.body.load(kept, place)
+        sums = [one.body.let(torch.float64, f"{loaded} + {number}") for number in range(num_waiting - 1)]
+        one.body.store(kept, place, f"{old} * {loaded}")
+        one.body.cut()
+        one.body.store(kept, place, " + ".join([f"exp_<double>({loaded})", old, *sums]))
+        return one
+
+    lines = nest(2).render()
+    behind = lines[max(k for k, line in enumerate(lines) if line.startswith("for")) :]
+    assert sum(line.startswith("#pragma") for line in lines) == 2
+    assert "const double v0 = other[i0];" in behind and "const double v1 = row_v1[i0];" in behind
+    assert "const double v1 = kept[i0];" not in behind
+    assert sum(line.startswith("#pragma") for line in nest(4).render()) == 1
 
 
 ADDED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {

@@ -132,17 +132,17 @@ template <typename T> static inline T log1p_(T x) {
   return u > 0 && x < infinity_<T>() ? found : log_<T>(u);
 }
 
-// tanh(x) = 1 - 2 / (exp(2 x) + 1), where 2 x needs no more than +-80: the exponent is added to that of the polynomial. What is
-// added to round to a whole number leaves that number in the last binary digits.
+// tanh(x) = 1 - 2 / (2^t + 1) with t = 2 log2(e) x, where x needs no more than +-20 or +-40: the whole number n next to t is
+// added to the exponent of 2^(t - n), the polynomial of this degree with the smallest relative error. What is added to round t
+// leaves n in its last binary digits. One constant is enough: where x is large, the slope of tanh is small.
 template <typename T> static inline T tanh_(T x);
 template <> inline float tanh_(float x) {
   float c = x < -20.0f ? -20.0f : x;
   c = c > 20.0f ? 20.0f : c;
-  const float t = c * 0x1.715476p+1f + 0x1.8p+23f, n = t - 0x1.8p+23f;
-  const float r = (2 * c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
-  float p = 1.0f / 5040;
-  p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6; p = p * r + 0.5f; p = p * r + 1.0f; p = p * r + 1.0f;
+  const float t = c * 0x1.715476p+1f + 0x1.8p+23f, n = t - 0x1.8p+23f, r = c * 0x1.715476p+1f - n;
+  float p = 0x1.41fbcap-13f;
+  p = p * r + 0x1.5f3e52p-10f; p = p * r + 0x1.3b2d4ep-7f; p = p * r + 0x1.c6aee8p-5f;
+  p = p * r + 0x1.ebfbdcp-3f; p = p * r + 0x1.62e430p-1f; p = p * r + 1.0f;
   uint32_t a, b;
   __builtin_memcpy(&a, &p, 4); __builtin_memcpy(&b, &t, 4);
   a += b << 23;
@@ -152,12 +152,12 @@ template <> inline float tanh_(float x) {
 template <> inline double tanh_(double x) {
   double c = x < -40.0 ? -40.0 : x;
   c = c > 40.0 ? 40.0 : c;
-  const double t = c * 0x1.71547652b82fep+1 + 0x1.8p+52, n = t - 0x1.8p+52;
-  const double r = (2 * c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
-  p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
-  p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
+  const double t = c * 0x1.71547652b82fep+1 + 0x1.8p+52, n = t - 0x1.8p+52, r = c * 0x1.71547652b82fep+1 - n;
+  double p = 0x1.e798704147334p-32;
+  p = p * r + 0x1.e61b5fc660803p-28; p = p * r + 0x1.b5267d4272996p-24; p = p * r + 0x1.62bfc790dd291p-20;
+  p = p * r + 0x1.ffcbfbaa509afp-17; p = p * r + 0x1.4309130edf374p-13; p = p * r + 0x1.5d87fe78cd05ap-10;
+  p = p * r + 0x1.3b2ab6fba00f1p-7; p = p * r + 0x1.c6b08d7049febp-5; p = p * r + 0x1.ebfbdff82c5a4p-3;
+  p = p * r + 0x1.62e42fefa39efp-1; p = p * r + 1.0;
   uint64_t a, b;
   __builtin_memcpy(&a, &p, 8); __builtin_memcpy(&b, &t, 8);
   a += b << 52;

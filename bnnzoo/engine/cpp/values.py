@@ -118,6 +118,7 @@ class Body:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.cuts: list[int] = []
         self._known: dict[object, str] = {}
 
     def let(self, dtype: torch.dtype, expression: str, key: object = None) -> str:
@@ -127,6 +128,10 @@ class Body:
             self._known[key] = f"v{len(self._known)}"
             self.lines.append(f"const {TYPES[dtype]} {self._known[key]} = {expression};")
         return self._known[key]
+
+    def cut(self) -> None:
+        """Let another loop begin here, where the loop that this is the body of may be cut."""
+        self.cuts.append(len(self.lines))
 
     def known(self, key: object) -> str | None:
         """Return the name of what was computed before."""
