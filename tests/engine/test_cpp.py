@@ -117,6 +117,18 @@ def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("terms", [17, 18, 19, 20, 33])
+def test_products_of_matrices_none_of_which_is_narrow(terms: int, dtype: torch.dtype) -> None:
+    """Terms are added up several at a time, and those that are left over."""
+    generator = torch.Generator().manual_seed(terms)
+    left, right = (torch.randn(*shape, generator=generator).to(dtype) for shape in ((23, terms), (terms, 31)))
+    out = torch.zeros(23, 31, dtype=dtype)
+    graph = trace_loops(lambda *t: (t[0].copy_(t[1] @ t[2]),), [out, left, right], for_native())
+    compile_in_cpp(graph).call(out, left, right)
+    torch.testing.assert_close(out, left @ right, rtol=10 * ROUNDING[dtype], atol=10 * ROUNDING[dtype])
+
+
 LAYERS: dict[str, Function] = {
     "a layer": lambda x, w, y, k, z: torch.tanh(w @ x + y),
     "its sum, and what it is of": lambda x, w, y, k, z: (torch.sigmoid(w @ x) * (w @ x)).sum(0),

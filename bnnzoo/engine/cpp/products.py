@@ -19,6 +19,9 @@ SHORT = 16
 MAX_ROWS_ADDED_UP, MIN_COLUMNS_ADDED_UP = 4, 4
 """Rows up to which, and columns from which on, a product is added up in memory rather than the other matrix turned."""
 
+TERMS_AT_ONCE = 4
+"""Terms of a product of matrices that are added up before their sum is: what a row of the result waits for is memory."""
+
 GEMM_FROM = 200_000
 """Multiplications from which on a library's product is faster, where the matrix is not narrow."""
 
@@ -141,17 +144,31 @@ def _by_loops(scope: Scope, left: View, right: View) -> View:
         return _by_library(scope, left, right)
     right = _along(scope, right, 1)
     view = View(scope.buffer(left.dtype, rows * columns), (rows, columns), contiguous_strides((rows, columns)))
-    i, k, j = Affine({"i": 1}), Affine({"k": 1}), Affine({"j": 1})
-    out, a, b = view.read.place((i, j)), left.read.place((i, k)), right.read.place((k, j))
-    name = view.buffer.name
+    kind, i, j = TYPES[left.dtype], Affine({"i": 1}), Affine({"j": 1})
+    out = f"{view.buffer.name}[{view.read.place((i, j))}]"
+
+    def adding(number: int) -> list[str]:
+        """Return a loop over the columns that adds so many terms from k on: an entry of the result is read and written once."""
+        places = [Affine({"k": 1}, ahead) for ahead in range(number)]
+        entries = [f"{right.buffer.name}[{right.read.place((each, j))}]" for each in places]
+        factors = [f"{left.buffer.name}[{left.read.place((i, each))}]" for each in places]
+        return [
+            *(f"const {kind} f{ahead} = {factor};" for ahead, factor in enumerate(factors)),
+            "#pragma omp simd",
+            f"for (int64_t j = 0; j < {columns}; ++j)",
+            f"{out} = {out} + ({' + '.join(f'f{ahead} * {entry}' for ahead, entry in enumerate(entries))});",
+        ]
+
+    whole = terms - terms % TERMS_AT_ONCE
     lines = [
-        f"for (int64_t i = 0; i < {rows * columns}; ++i) {name}[i] = 0;",
-        f"for (int64_t i = 0; i < {rows}; ++i)",
-        f"for (int64_t k = 0; k < {terms}; ++k) {{",
-        f"const {TYPES[left.dtype]} factor = {left.buffer.name}[{a}];",
-        "#pragma omp simd",
-        f"for (int64_t j = 0; j < {columns}; ++j) {name}[{out}] += factor * {right.buffer.name}[{b}];",
+        f"for (int64_t i = 0; i < {rows * columns}; ++i) {view.buffer.name}[i] = 0;",
+        f"for (int64_t i = 0; i < {rows}; ++i) {{",
+        f"for (int64_t k = 0; k < {whole}; k += {TERMS_AT_ONCE}) {{",
+        *adding(TERMS_AT_ONCE),
         "}",
+        f"for (int64_t k = {whole}; k < {terms}; ++k) {{",
+        *adding(1),
+        "} }",
     ]
     scope.statements.add(Statement(lines, [left.read.access(), right.read.access()], [view.read.access()]))
     return view
