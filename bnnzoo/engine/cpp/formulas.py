@@ -53,6 +53,10 @@ template <typename T> static inline T nan_() { return (T)__builtin_nan(""); }
 
 static inline float two_to_(int32_t n) { float f; const int32_t a = (n + 127) << 23; __builtin_memcpy(&f, &a, 4); return f; }
 static inline double two_to_(int64_t n) { double f; const int64_t a = (n + 1023) << 52; __builtin_memcpy(&f, &a, 8); return f; }
+// The whole number, of a few thousand at most, that was rounded to by adding 1.5 2^52, and half of it, rounded down: processors
+// without 512 bits have neither conversions nor shifts of signed numbers for registers of 64 bits.
+static inline int64_t whole_(double t) { uint64_t a; __builtin_memcpy(&a, &t, 8); return (int64_t)(a - 0x4338000000000000u); }
+static inline int64_t half_(int64_t n) { return (int64_t)((uint64_t)(n + 4096) >> 1) - 2048; }
 
 template <typename T> static inline T exp_(T x);
 
@@ -71,13 +75,13 @@ template <> inline float exp_(float x) {
 template <> inline double exp_(double x) {
   double c = x < -746.0 ? -746.0 : x;
   c = c > 710.0 ? 710.0 : c;
-  const double n = m::nearbyint(c * 0x1.71547652b82fep+0);
+  const double t = c * 0x1.71547652b82fep+0 + 0x1.8p+52, n = t - 0x1.8p+52;
   const double r = (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
   double p = 1.0 / 6227020800.0;
   p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
   p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
   p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
-  const int64_t k = (int64_t)n, low = k >> 1, high = k - low;
+  const int64_t k = whole_(t), low = half_(k), high = k - low;
   return p * two_to_(low) * two_to_(high);
 }
 
@@ -127,9 +131,8 @@ template <> inline double log_(double x) {
 }
 // What rounding takes from 1 + x is added back to first order.
 template <typename T> static inline T log1p_(T x) {
-  const T u = 1 + x, lost = x - (u - 1);
-  const T found = log_<T>(u) + lost / u;
-  return u > 0 && x < infinity_<T>() ? found : log_<T>(u);
+  const T u = 1 + x, lost = (x - (u - 1)) / u;  // no number where u is zero or infinite
+  return log_<T>(u) + (lost == lost ? lost : 0);
 }
 
 // tanh(x) = 1 - 2 / (2^t + 1) with t = 2 log2(e) x, where x needs no more than +-20 or +-40: the whole number n next to t is
@@ -187,10 +190,7 @@ template <> inline double expm1_(double x, int k) {
   p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
   p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
   p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5;
-  uint64_t m;
-  __builtin_memcpy(&m, &t, 8);
-  m += 4096 + k - 0x4338000000000000u;  // above zero, where there is no sign to shift
-  const int64_t low = (int64_t)(m >> 1) - 2048, high = (int64_t)m - 4096 - low;
+  const int64_t m = whole_(t) + k, low = half_(m), high = m - low;
   const double q = r + r * r * p, f = two_to_(low);
   return (q * f + (f - two_to_(k - high))) * two_to_(high);
 }
