@@ -13,6 +13,7 @@ from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.runner import runner
 from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import (
     NUM_STREAMS,
@@ -69,7 +70,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        root: Tensor | None = None,
+        root: Tensor | Metric | None = None,
         adapted_draws: int | None = None,
     ) -> None:
         self.motion, self.stats_names, self.num_params = motion, motion.stats_names, theta.shape[1]
