@@ -70,7 +70,7 @@ def in_form_of(like: Metric, found: Metric) -> Metric:
     if "directions" not in parts:
         return metric_of({"inverse_mass": torch.diag_embed(variances)})
     eigenvalues = parts["eigenvalues"]
-    least = LEAST_EIGENVALUE * torch.finfo(eigenvalues.dtype).eps * eigenvalues.amax(1, keepdim=True)
+    least = LEAST_EIGENVALUE * torch.finfo(eigenvalues.dtype).eps * eigenvalues.amax(1, keepdim=True).clamp(min=1.0)
     inverse = cast(LowRankMatrix, found.inverse_mass)._replace(eigenvalues=eigenvalues.maximum(least))
     eye = torch.eye(variances.shape[1]).to(variances)
     return metric_of({"inverse_mass": vmap(applied, (0, None))(inverse, eye)})
