@@ -1,4 +1,4 @@
-"""The mass matrices with which chains begin: those of an approximation at whose draws they start."""
+"""The mass matrices with which chains begin: those of the Gaussians of Pathfinder at whose draws they start."""
 
 import math
 from typing import cast
@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn.functional import pad
 
+from bnnzoo.core.posterior.covariance import LowRankPrecision
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRankMatrix, Metric, applied
@@ -21,7 +22,7 @@ LEAST_EIGENVALUE = 1e3
 
 
 def metric_of_start(start: Start, num_chains: int, *, shared: bool = False) -> Metric | None:
-    """Return the mass matrices ``[C, ...]`` that an approximation found where its draws start chains; None without any.
+    """Return the mass matrices ``[C, ...]``, of low rank, that Pathfinder found where its draws start chains; None without any.
 
     Each chain has that of its own path if draws come in paths. Otherwise, and if chains share one, ``[1, ...]``, it has the
     correlations of the path with the highest bound, and medians over paths of the variances.
@@ -36,14 +37,15 @@ def metric_of_start(start: Start, num_chains: int, *, shared: bool = False) -> M
     info = getattr(start, "info", None)
     if info is None or info.sampling != "iid" or "inverse_mass" not in info.tuning:
         return None
-    found, draws = metric_of(info.tuning), cast(Posterior, start).draws()
-    variances = _variances(found)
-    if len(draws) == len(variances) and not shared:
+    mixture = getattr(start, "proposal", start)  # of weighted draws
+    paths = [each.covariance for each in getattr(mixture, "components", [mixture])]
+    found, draws = _metric_of(paths), cast(Posterior, start).draws()
+    if len(draws) == len(paths) and not shared:
         return rows_of(found, places_of_starts(draws, num_chains)[0])
     bounds = torch.tensor([bound for bound in info.config["elbo"] if math.isfinite(bound)])
     best = rows_of(found, bounds.argmax().expand(1 if shared else num_chains))
+    wider = _variances(found).median(0).values / _variances(best)
     parts = inverse_mass_of(best)
-    wider = variances.median(0).values / _variances(best)
     return metric_of(parts | {"inverse_mass": parts["inverse_mass"] * wider})
 
 
@@ -54,26 +56,33 @@ def rows_of(metric: Metric, rows: Tensor | slice) -> Metric:
 
 
 def in_form_of(like: Metric, found: Metric) -> Metric:
-    """Return diagonal mass matrices, or those of low rank, as others can hold them: by variances alone, or directions, too."""
+    """Return mass matrices of low rank as others can hold them: as variances, as dense ones, or with fewer directions."""
     wanted, parts = inverse_mass_of(like), inverse_mass_of(found)
-    if "directions" in wanted and "directions" in parts:
-        rank = wanted["eigenvalues"].shape[1]
-        kept = parts["eigenvalues"].log().abs().argsort(1, descending=True)[:, :rank]
-        directions = parts["directions"].take_along_dim(kept[:, None], 2)
-        eigenvalues, missing = parts["eigenvalues"].take_along_dim(kept, 1), (0, rank - kept.shape[1])
-        return metric_of(
-            parts | {"directions": pad(directions, missing), "eigenvalues": pad(eigenvalues, missing, value=1.0)}
-        )
-    variances = _variances(found)
-    if wanted["inverse_mass"].ndim == 2:
-        return metric_of(wanted | {"inverse_mass": variances})
-    if "directions" not in parts:
-        return metric_of({"inverse_mass": torch.diag_embed(variances)})
     eigenvalues = parts["eigenvalues"]
+    if "directions" in wanted:
+        rank = wanted["eigenvalues"].shape[1]
+        kept = eigenvalues.log().abs().argsort(1, descending=True)[:, :rank]
+        missing = (0, rank - kept.shape[1])
+        directions = pad(parts["directions"].take_along_dim(kept[:, None], 2), missing)
+        return metric_of(
+            {
+                "inverse_mass": parts["inverse_mass"],
+                "directions": directions,
+                "eigenvalues": pad(eigenvalues.take_along_dim(kept, 1), missing, value=1.0),
+            }
+        )
+    if wanted["inverse_mass"].ndim == 2:
+        return metric_of({"inverse_mass": _variances(found)})
     least = LEAST_EIGENVALUE * torch.finfo(eigenvalues.dtype).eps * eigenvalues.amax(1, keepdim=True).clamp(min=1.0)
     inverse = cast(LowRankMatrix, found.inverse_mass)._replace(eigenvalues=eigenvalues.maximum(least))
-    eye = torch.eye(variances.shape[1]).to(variances)
+    eye = torch.eye(parts["inverse_mass"].shape[1]).to(eigenvalues)
     return metric_of({"inverse_mass": vmap(applied, (0, None))(inverse, eye)})
+
+
+def _metric_of(paths: list[LowRankPrecision]) -> Metric:
+    scale, vectors, values = (torch.stack([getattr(each, name) for each in paths]) for name in ("scale", "vectors", "values"))
+    eigenvalues = (1 + values).clamp(min=torch.finfo(values.dtype).eps).reciprocal()
+    return metric_of({"inverse_mass": scale.square(), "directions": vectors, "eigenvalues": eigenvalues})
 
 
 def _variances(metric: Metric) -> Tensor:

@@ -49,10 +49,6 @@ class Normals(NamedTuple):
         constant = 0.5 * noise.shape[-1] * math.log(2 * math.pi)
         return -0.5 * noise.square().sum(-1) - half_logdet[:, None] - constant
 
-    def inverse_mass(self) -> dict[str, Tensor]:
-        """Return the covariances as :func:`bnnzoo.inference.markov.metrics.metric_of` takes them."""
-        return {"inverse_mass": self.scale.square(), "directions": self.vectors, "eigenvalues": 1 + self.values}
-
     def where(self, rows: Tensor, other: "Normals") -> "Normals":
         """Return these Gaussians for the marked rows ``[C]``, the other ones elsewhere."""
         pairs = zip(self, other, strict=True)

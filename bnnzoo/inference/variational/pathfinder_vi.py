@@ -200,7 +200,7 @@ class Pathfinder(Declared):
             rejected_at=where,
             config={"elbo": found.elbo.tolist(), "num_values": found.num_values},
             fit_stats={"path_elbo": found.trace},
-            tuning={name: value.to(density.dtype) for name, value in kept.inverse_mass().items()},
+            tuning={"inverse_mass": _variances(kept).to(density.dtype)},
             method=type(self).__name__,
             seed=context.seed,
         )
@@ -258,6 +258,11 @@ def _say_failed(failed: Tensor, where: str, found: Paths) -> None:
         NotConvergedWarning,
         skip_file_prefixes=INSIDE,
     )
+
+
+def _variances(normals: Normals) -> Tensor:
+    """Return the variances ``[C, P]``."""
+    return normals.scale.square() * (1 + (normals.vectors.square() @ normals.values[..., None])[..., 0])
 
 
 def _weighted(method: Pathfinder, proposal: Gaussian | Mixture, seed: int) -> _Weighted:

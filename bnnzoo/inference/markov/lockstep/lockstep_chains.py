@@ -48,8 +48,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     first_chain : int
         Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
     engine : {"auto", "native", "graph", "python"}
-    root : Tensor [P] or [P, P], optional
-        Widths in which the chains start, or a lower triangular root of a covariance. Default: the units of the model.
+    root : Tensor [P] or [P, P], or Metric [1, ...], optional
+        Widths in which the chains start, a lower triangular root of a covariance, or the first mass matrix. Default: the model's units.
     adapted_draws : int, optional
         Draws of warm-up over which the mass matrix is adapted. Default: all of them.
 

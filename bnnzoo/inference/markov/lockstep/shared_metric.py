@@ -53,8 +53,8 @@ class SharedMetric:
         Draws of warm-up over which it is adapted.
     theta : Tensor
         Starting points ``[C, P]``.
-    root : Tensor [P] or [P, P], optional
-        Widths by which chains move at first, or a lower triangular root of a covariance. Default: the units of the model.
+    root : Tensor [P] or [P, P], or Metric [1, ...], optional
+        Widths by which chains move at first, a root of a covariance, or the first mass matrix. Default: the units of the model.
 
     Attributes
     ----------
