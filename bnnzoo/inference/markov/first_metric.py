@@ -80,7 +80,9 @@ def in_form_of(like: Metric, found: Metric) -> Metric:
 
 
 def _metric_of(paths: list[LowRankPrecision]) -> Metric:
-    scale, vectors, values = (torch.stack([getattr(each, name) for each in paths]) for name in ("scale", "vectors", "values"))
+    scale, vectors, values = (
+        torch.stack([getattr(each, name) for each in paths]) for name in ("scale", "vectors", "values")
+    )
     eigenvalues = (1 + values).clamp(min=torch.finfo(values.dtype).eps).reciprocal()
     return metric_of({"inverse_mass": scale.square(), "directions": vectors, "eigenvalues": eigenvalues})
 

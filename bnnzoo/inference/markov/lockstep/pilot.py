@@ -24,7 +24,7 @@ MAX_HALVINGS, LOST = 8, 10.0
 
 
 class Pilot(NamedTuple):
-    """Where chains start, ``theta[C, P]``, and their units: ``root[P]`` or ``[P, P]``, None for those of the model."""
+    """Where chains start, ``theta[C, P]``, and ``root[P]`` or ``[P, P]``, or a mass matrix; None: the units of the model."""
 
     theta: Tensor
     root: Tensor | Metric | None
