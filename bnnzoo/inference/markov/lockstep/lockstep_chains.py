@@ -49,7 +49,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
     engine : {"auto", "native", "graph", "python"}
     root : Tensor [P] or [P, P], or Metric [1, ...], optional
-        Widths in which the chains start, a lower triangular root of a covariance, or the first mass matrix. Default: the model's units.
+        Widths in which chains start, a root of a covariance, or the first mass matrix. Default: the units of the model.
     adapted_draws : int, optional
         Draws of warm-up over which the mass matrix is adapted. Default: all of them.
 
