@@ -1,6 +1,7 @@
 """Mass matrices of a sampler on posteriors of posteriordb: effective draws a gradient, with and without those of warm-up.
 
 Run: python -m benchmarks.metrics NUTS|MAMS|ChEESHMC|MCLMC [seeds] [posterior ...]   (needs posteriordb's data below BNNZOO_DATA)
+or:  python -m benchmarks.metrics Pathfinder SAMPLER [seeds] [posterior ...]        for a sampler as typed, and on its paths
 
 Default settings but for ``mass_matrix``: warm-up of at most 1,000 draws and 1,000 kept, double precision. Effective draws
 are the minimum of bulk and tail over the scalars that posteriordb names; gradients are leapfrog steps, whatever the load of the
@@ -11,6 +12,7 @@ import statistics
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import arviz as az
@@ -27,14 +29,19 @@ SLOW = ("arma-arma11", "hmm_example-hmm_example", "hudson_lynx_hare-lotka_volter
 """Posteriors with loops over time, which are measured when they are asked for."""
 
 
-def measured(sampler: str, name: str, kind: Any, seed: int) -> dict[str, float]:
-    """Sample a posterior, and return what a row of the table needs."""
+def measured(sampler: str, name: str, kind: Any, seed: int, on_paths: bool = False) -> dict[str, float]:
+    """Sample a posterior, from the paths of Pathfinder or as typed, and return what a row of a table needs."""
     textbook, expected = POSTERIORS[name], moments_of(name)
     data = [torch.from_numpy(value) for value in arguments_of(name)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        how: dict[str, Any] = {"seed": seed, "dtype": torch.float64, "progress": False}
         method = getattr(bz, sampler)(mass_matrix=kind)
-        posterior = bz.fit(textbook.model, method, *data, seed=seed, dtype=torch.float64, progress=False)
+        paths = bz.Pathfinder(
+            num_paths=method.num_chains, resample=False
+        )  # as ``init`` makes it, whose cost is not in the fit's
+        start = bz.fit(textbook.model, paths, *data, **how) if on_paths else None
+        posterior = bz.fit(textbook.model, replace(method, init=start), *data, **how)
     tree = bz.to_datatree(posterior)["posterior"]
     found = scalars({str(site): tree[site].values for site in tree.data_vars})
     known = {scalar: found[scalar] for scalar in expected}
@@ -42,7 +49,8 @@ def measured(sampler: str, name: str, kind: Any, seed: int) -> dict[str, float]:
     return {
         "ess": min(float(az.ess(value, **kind)) for value in known.values() for kind in limits),
         "gradients": int(posterior.info.sample_stats["n_steps"].sum()),
-        "all_gradients": posterior.info.num_gradients,
+        "all_gradients": posterior.info.num_gradients + (start.info.num_gradients if start else 0),
+        "gradients_of_paths": start.info.num_gradients if start else 0,
         "divergent": int(posterior.info.sample_stats["diverging"].sum()),
         "longest_stay": max(longest_stay(value) for value in known.values()),
         "mean_off": max(
@@ -60,6 +68,32 @@ def ratios(kinds: Sequence[str], rows: dict[str, dict[str, dict[str, float]]]) -
         }
         for kind in kinds
     }
+
+
+def begun(sampler: str, seeds: int, names: list[str]) -> None:
+    """Measure a sampler as typed and on paths on every posterior, and write what was found."""
+    rows: dict[str, dict[str, dict[str, float]]] = {}
+    for name in names or [each for each in POSTERIORS if each not in SLOW]:
+        ways = {"as typed": False, "Pathfinder": True}
+        runs = {way: [measured(sampler, name, "auto", seed, on) for seed in range(seeds)] for way, on in ways.items()}
+        rows[name] = {
+            way: {
+                "warm_up": statistics.median(run["all_gradients"] - run["gradients"] for run in found),
+                "paths": statistics.median(run["gradients_of_paths"] for run in found),
+                "per_1000_gradients": statistics.median(1e3 * run["ess"] / run["gradients"] for run in found),
+                "with_warm_up": statistics.median(1e3 * run["ess"] / run["all_gradients"] for run in found),
+                **{f"worst_{key}": max(run[key] for run in found) for key in ("divergent", "mean_off")},
+            }
+            for way, found in runs.items()
+        }
+        for way, row in rows[name].items():
+            print(name, way, {key: round(value, 3) for key, value in row.items()}, flush=True)
+        medians = {
+            what: statistics.median(row["Pathfinder"][what] / row["as typed"][what] for row in rows.values())
+            for what in ("warm_up", "per_1000_gradients", "with_warm_up")
+        }
+        write(f"metrics_Pathfinder_{sampler}", {"seeds": seeds, "ratios": medians, "posteriors": rows})
+    print("median over posteriors, relative to the sampler as typed:", medians)
 
 
 def main(sampler: str, seeds: int, names: list[str]) -> None:
@@ -84,4 +118,6 @@ def main(sampler: str, seeds: int, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if sys.argv[2:] else 3, sys.argv[3:])
+    of, *rest = sys.argv[1:]
+    run, of, rest = (begun, rest[0], rest[1:]) if of == "Pathfinder" else (main, of, rest)
+    run(of, int(rest[0]) if rest else 3, rest[1:])

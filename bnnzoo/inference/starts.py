@@ -29,7 +29,6 @@ __all__ = [
     "spread_starts",
     "starting_points",
     "starts_of_model",
-    "variances_of_start",
 ]
 
 type Start = Tensor | Posterior | Method | nn.Module | Mapping[str, Tensor] | None
@@ -133,25 +132,6 @@ def fitted_start(start: Posterior | Method, num_chains: int, density: LogDensity
     if not found.info.complete:
         raise KeyboardInterrupt(f"Interrupted by {type(start).__name__}, at whose result the fit was to start.")
     return found
-
-
-def variances_of_start(start: Start, num_chains: int) -> Tensor | None:
-    """Return the variances ``[C, P]`` of parameters that an approximation found where its draws start chains; None without any.
-
-    Parameters
-    ----------
-    start : Tensor, Posterior, Method, torch.nn.Module, mapping of str to Tensor, or None
-        See :func:`starting_points`; a method is to be fitted first, see :func:`fitted_start`.
-    num_chains : int
-    """
-    info = getattr(start, "info", None)
-    found: Tensor | None = info.tuning.get("inverse_mass") if info is not None and info.sampling == "iid" else None
-    if found is None:
-        return None
-    draws = cast(Posterior, start).draws()
-    if len(draws) == len(found):
-        return found[places_of_starts(draws, num_chains)[0]]
-    return found.median(0).values.expand(num_chains, -1)
 
 
 def starts_of_model(

@@ -32,6 +32,7 @@ __all__ = [
     "mass_matrix_for",
     "metric_of",
     "metrics_from",
+    "own_variances",
 ]
 
 type Array = NDArray[np.float64]
@@ -169,7 +170,7 @@ def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_n
     """
     draws = _array(theta)
     moved = abs(draws[:, -num_new:].mean(1) - draws[:, :-num_new].mean(1)) / draws.std(1, ddof=1)
-    changed = abs(np.log(_own_variances(new) / _own_variances(old)))
+    changed = abs(np.log(own_variances(new) / own_variances(old)))
     centred = _centred(draws)
     grown = _ratio_of_steepest(*(_in_units(each.mass_sqrt, centred) for each in (old, new)))
     grown = abs(np.log(np.stack([_array(growth), grown], 1)))
@@ -227,7 +228,7 @@ def _to(like: Tensor, metric: Metric) -> Metric:
     return found
 
 
-def _own_variances(metric: Metric) -> Array:
+def own_variances(metric: Metric) -> Array:
     """Return the diagonals ``[C, P]`` of inverse masses."""
     inverse = metric.inverse_mass
     if isinstance(inverse, LowRankMatrix):

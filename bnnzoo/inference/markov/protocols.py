@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.reports import EngineLog
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 
 __all__ = ["Loop", "Sampler", "Scaled", "SeparateChains"]
 
@@ -59,8 +60,8 @@ class SeparateChains(Loop, Protocol):
 class Scaled(Protocol):
     """Chains that begin in units of their own."""
 
-    def begin_with(self, variances: Tensor) -> None:
-        """Take variances ``[C, P]`` of the parameters for the inverse mass, and find step sizes anew, before the first draw."""
+    def begin_with(self, metric: Metric) -> None:
+        """Take mass matrices ``[C, ...]`` as far as the chains have such, and find step sizes anew, before the first draw."""
         ...
 
 

@@ -17,6 +17,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.verdict.rejections import why_rejected
+from bnnzoo.engine import pytree
 from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.chain_settings import (
@@ -29,8 +30,10 @@ from bnnzoo.inference.markov.chain_settings import (
 from bnnzoo.inference.markov.checkpoint import Checkpoint, fingerprint_of
 from bnnzoo.inference.markov.checkpoint_folder import Fingerprint, open_store
 from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
+from bnnzoo.inference.markov.first_metric import metric_of_start, rows_of
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.protocols import Loop, Sampler, Scaled, SeparateChains
-from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
+from bnnzoo.inference.starts import Start, fitted_start, starting_points
 
 __all__ = ["sample_chains", "sample_together"]
 
@@ -62,14 +65,14 @@ class Task:
     first_chain: int
     checkpoint: tuple[Path, Fingerprint] | None
     tuning: Mapping[str, Tensor] | None = None
-    variances: Tensor | None = None
+    metric: Metric | None = None
 
     def of_chains(self, chains: range) -> "Task":
         """Return the task of some consecutive chains."""
         rows = slice(chains.start, chains.stop)
         tuning = None if self.tuning is None else {name: value[rows] for name, value in self.tuning.items()}
-        variances = None if self.variances is None else self.variances[rows]
-        return replace(self, theta=self.theta[rows], first_chain=chains.start, tuning=tuning, variances=variances)
+        metric = None if self.metric is None else rows_of(self.metric, rows)
+        return replace(self, theta=self.theta[rows], first_chain=chains.start, tuning=tuning, metric=metric)
 
 
 def sample_chains(
@@ -106,11 +109,11 @@ def sample_chains(
         if context.executor is None:  # before anything expensive runs; workers may see another file system
             open_store(context.checkpoint)
         checkpoint = (context.checkpoint, fingerprint_of(config_of(method or settings), density, context.seed))
-    theta, variances = _started(settings, density, context, starts)
+    theta, metric = _started(settings, density, context, starts)
     seed, tuning = context.seed, None
     if goes_on(settings):
         seed, tuning = continued_seed(seed, theta), tuning_to_go_on(settings, theta)
-    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, seed, 0, checkpoint, tuning, variances)
+    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, seed, 0, checkpoint, tuning, metric)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
     if context.executor is None:
@@ -145,9 +148,9 @@ def sample_together(
     num = settings.num_chains
     starts = [_started(settings, density, context) for density, context in fits]
     loop = begin(torch.cat([theta for theta, _ in starts]))
-    variances = [found for _, found in starts if found is not None]
-    if variances and isinstance(loop, Scaled):
-        loop.begin_with(torch.cat(variances))
+    metrics = [found for _, found in starts if found is not None]
+    if metrics and isinstance(loop, Scaled):
+        loop.begin_with(pytree.tree_map(lambda *values: torch.cat(values), *metrics))
     while int(loop.counts.min()) < settings.num_warmup + settings.num_draws:
         loop.advance()
     chains = [slice(first, first + num) for first in range(0, num * len(fits), num)]
@@ -159,9 +162,9 @@ def sample_together(
 
 def _started(
     settings: ChainSettings, density: LogDensity, context: FitContext, starts: Callable[[], Tensor] | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Return starting points ``[C, P]``, and variances ``[C, P]`` of the parameters if what finds the points finds these, too."""
-    variances: Tensor | None = None
+) -> tuple[Tensor, Metric | None]:
+    """Return starting points ``[C, P]``, and mass matrices ``[C, ...]`` if what finds the points finds these, too."""
+    metric: Metric | None = None
     if starts is not None:
         theta = starts()
     else:
@@ -170,12 +173,12 @@ def _started(
             start = fitted_start(cast(Method, start), settings.num_chains, density, context)
         theta = starting_points(start, settings.num_chains, density, context, traced=True)
         own_units = settings.step_size is not None or settings.num_warmup == 0
-        variances = None if own_units else variances_of_start(start, settings.num_chains)
+        metric = None if own_units else metric_of_start(start, settings.num_chains)
     if (number := superchains_of(settings)) is None or goes_on(settings):
-        return theta, variances
+        return theta, metric
     width = settings.num_chains // number
     first = torch.arange(settings.num_chains, device=theta.device) // width * width
-    return theta[first], None if variances is None else variances[first]
+    return theta[first], None if metric is None else rows_of(metric, first)
 
 
 def _posterior_of(result: ChainDraws, density: LogDensity) -> Draws:
@@ -222,8 +225,8 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     if task.tuning is not None:
         refuse_other_tuning(task.tuning, loop.tuned)
         loop.adopt(task.tuning)
-    if task.variances is not None and isinstance(loop, Scaled):
-        loop.begin_with(task.variances)
+    if task.metric is not None and isinstance(loop, Scaled):
+        loop.begin_with(task.metric)
     first, total, complete = task.first_chain, task.num_warmup + task.num_draws, True
     checkpoint = None if task.checkpoint is None else Checkpoint(*task.checkpoint, first, loop, task.num_warmup)
     with checkpoint or nullcontext():

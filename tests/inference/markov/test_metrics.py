@@ -395,7 +395,7 @@ def test_a_long_direction_that_was_not_found_is_something_to_learn() -> None:
     """Variances, means and the steepest direction say nothing of it."""
     theta, gradient = gaussian(torch.tensor([[1.0, 0.99], [0.99, 1.0]], dtype=torch.float64), 400)
     new = metric_from(theta, gradient, "low_rank")
-    own = torch.from_numpy(metrics._own_variances(alone(new)))
+    own = torch.from_numpy(metrics.own_variances(alone(new)))
     old = metric_of({"inverse_mass": own, **nothing_found(new)})
     assert bool(has_converged(alone(new), alone(new), theta[None], torch.ones(1), 200))
     assert not bool(has_converged(old, alone(new), theta[None], torch.ones(1), 200))

@@ -241,48 +241,6 @@ def test_every_sampler_starts_there(sampler) -> None:
     assert posterior.info.config["init"]["method"] == "Pathfinder"
 
 
-def in_raw_units():
-    x = torch.logspace(-2, 4, 12) * torch.randn(80, 12, generator=torch.Generator().manual_seed(0))
-    y = (x / torch.logspace(-2, 4, 12)).sum(1) + torch.randn(80, generator=torch.Generator().manual_seed(1))
-
-    def model(x, y):
-        w = pyro.sample("w", dist.Normal(torch.zeros(12), 1e3).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
-
-    return model, x, y
-
-
-@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
-@pytest.mark.parametrize("mass_matrix", ["diagonal", "dense", "fisher", "low_rank", "auto"])
-def test_the_variances_of_the_paths_are_the_first_inverse_masses(mass_matrix: str) -> None:
-    model, x, y = in_raw_units()
-    short = {"num_warmup": 19, "num_draws": 20, "mass_matrix": mass_matrix}  # no window in which they would be learnt
-    chains = bz.fit(model, bz.NUTS(**short, init=bz.Pathfinder()), x, y, progress=False)
-    paths = bz.fit(model, bz.Pathfinder(num_paths=4, resample=False), x, y, progress=False)
-    inverse = chains.info.tuning["inverse_mass"]
-    diagonal = inverse.diagonal(dim1=1, dim2=2) if mass_matrix == "dense" else inverse
-    torch.testing.assert_close(diagonal, paths.info.tuning["inverse_mass"])
-    assert float(chains.info.sample_stats["n_steps"].double().mean()) < 30  # 1,023 in units that differ by a million
-
-
-@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
-def test_a_step_size_that_is_given_is_in_the_models_own_units() -> None:
-    own = fitted(method=bz.NUTS(num_warmup=19, num_draws=20, step_size=0.1, init=bz.Pathfinder()))
-    assert bool((own.info.tuning["inverse_mass"] == 1).all())
-    unlearnt = fitted(method=bz.NUTS(num_warmup=19, num_draws=20, init=bz.MAP(num_members=4)))
-    assert bool((unlearnt.info.tuning["inverse_mass"] == 1).all())
-
-
-@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
-def test_chains_of_many_fits_start_on_paths_as_those_of_fit() -> None:
-    model, x, y = in_raw_units()
-    method = bz.NUTS(num_warmup=19, num_draws=20, init=bz.Pathfinder())
-    (_, second) = bz.fit_many(model, method, [(x, y), (x, y + 1)], engine="native")
-    alone = bz.fit(model, method, x, y + 1, seed=seed_of_fit(0, 1), engine="native", progress=False)
-    assert torch.equal(second.draws(), alone.draws())
-
-
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.ParetoKWarning")  # a Gaussian has lighter tails than a scale
 def test_points_where_the_model_cannot_be_evaluated_are_avoided_and_counted() -> None:
     def model(y):

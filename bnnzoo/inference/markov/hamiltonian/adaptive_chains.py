@@ -17,6 +17,7 @@ from bnnzoo.inference.markov.adaptation import (
     settling_from,
 )
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, typical_num_steps
+from bnnzoo.inference.markov.first_metric import in_form_of
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (
     STATS,
@@ -26,7 +27,7 @@ from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (
     HamiltonianSchedule,
     MovingEnd,
 )
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, energy
 from bnnzoo.inference.markov.metrics import identity_metric, inverse_mass_of, mass_matrix_for, metric_of
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.running import RunningChains
@@ -121,13 +122,10 @@ class AdaptiveChains(RunningChains):
         adaptation = adaptation._replace(step_size=tuning["step_size"], target=target)
         self.fleet.write(resting=resting._replace(metric=metric_of(tuning), adaptation=adaptation))
 
-    def begin_with(self, variances: Tensor) -> None:
-        """Start with inverse masses ``[C, P]`` found before, and step sizes that suit them."""
+    def begin_with(self, metric: Metric) -> None:
+        """Start with mass matrices ``[C, ...]`` found before, as far as these chains have such, and steps that suit them."""
         resting = self.fleet.resting
-        known = inverse_mass_of(resting.metric)
-        is_dense = known["inverse_mass"].ndim == 3
-        metric = metric_of(known | {"inverse_mass": torch.diag_embed(variances) if is_dense else variances.clone()})
-        self.fleet.write(self.fleet.moving, resting._replace(metric=metric))
+        self.fleet.write(self.fleet.moving, resting._replace(metric=in_form_of(resting.metric, metric)))
         self._look_around()
 
     def progress_fields(self) -> dict[str, float]:

@@ -13,6 +13,7 @@ from bnnzoo.core.posterior.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM, Engine
 from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, AdaptiveSettings
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
 from bnnzoo.inference.markov.lockstep.motions import Common, LangevinMotion
 
@@ -110,7 +111,7 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        root: Tensor | None = None,
+        root: Tensor | Metric | None = None,
     ) -> None:
         until = int(SCALES_UNTIL * settings.num_warmup)
         super().__init__(MOTION, density, settings, theta, seed, first_chain, engine, root, until)
@@ -225,7 +226,7 @@ class LangevinSampler:
     """What starts :class:`LangevinChains`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     settings: LangevinSettings
-    root: Tensor | None = None
+    root: Tensor | Metric | None = None
     engine: Engine = "auto"
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:

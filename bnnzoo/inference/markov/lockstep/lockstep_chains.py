@@ -13,6 +13,7 @@ from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.runner import runner
 from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import (
     NUM_STREAMS,
@@ -47,8 +48,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
     first_chain : int
         Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
     engine : {"auto", "native", "graph", "python"}
-    root : Tensor [P] or [P, P], optional
-        Widths in which the chains start, or a lower triangular root of a covariance. Default: the units of the model.
+    root : Tensor [P] or [P, P], or Metric [1, ...], optional
+        Widths in which chains start, a root of a covariance, or the first mass matrix. Default: the units of the model.
     adapted_draws : int, optional
         Draws of warm-up over which the mass matrix is adapted. Default: all of them.
 
@@ -69,7 +70,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        root: Tensor | None = None,
+        root: Tensor | Metric | None = None,
         adapted_draws: int | None = None,
     ) -> None:
         self.motion, self.stats_names, self.num_params = motion, motion.stats_names, theta.shape[1]

@@ -9,8 +9,10 @@ from torch import Tensor
 from bnnzoo.core.method import FitContext, Method, is_method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.inference.markov.chain_settings import ChainSettings
+from bnnzoo.inference.markov.first_metric import metric_of_start
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
-from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
+from bnnzoo.inference.starts import Start, fitted_start, starting_points
 
 __all__ = ["Pilot", "pilot"]
 
@@ -22,10 +24,10 @@ MAX_HALVINGS, LOST = 8, 10.0
 
 
 class Pilot(NamedTuple):
-    """Where chains start, ``theta[C, P]``, and their units: ``root[P]`` or ``[P, P]``, None for those of the model."""
+    """Where chains start, ``theta[C, P]``, and ``root[P]`` or ``[P, P]``, or a mass matrix; None: the units of the model."""
 
     theta: Tensor
-    root: Tensor | None
+    root: Tensor | Metric | None
 
 
 def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> Pilot:
@@ -50,8 +52,7 @@ def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> 
     if settings.step_size is not None or settings.num_warmup == 0:
         return Pilot(own, None)
     if start is not None:
-        variances = variances_of_start(start, settings.num_chains)
-        return Pilot(own, None if variances is None else variances.median(0).values.sqrt())
+        return Pilot(own, metric_of_start(start, settings.num_chains, shared=True))
     frames = frames_near(density, own[:MAX_WAYS])
     if frames is None:
         return Pilot(own, None)

@@ -9,6 +9,7 @@ from torch.func import vmap
 
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.adaptation import START_BUFFER, no_moments, observe, pooled_variances
+from bnnzoo.inference.markov.first_metric import in_form_of
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import FEWEST_DRAWS as FEWEST_DRAWS_ALONE
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import draws_of_two, may_end, windows_for
 from bnnzoo.inference.markov.hamiltonian.kernel import Matrix, Metric, root_of, transposed
@@ -52,8 +53,8 @@ class SharedMetric:
         Draws of warm-up over which it is adapted.
     theta : Tensor
         Starting points ``[C, P]``.
-    root : Tensor [P] or [P, P], optional
-        Widths by which chains move at first, or a lower triangular root of a covariance. Default: the units of the model.
+    root : Tensor [P] or [P, P], or Metric [1, ...], optional
+        Widths by which chains move at first, a root of a covariance, or the first mass matrix. Default: the units of the model.
 
     Attributes
     ----------
@@ -65,7 +66,9 @@ class SharedMetric:
         Draws after which it can be relied on: none if chains start from a Gaussian, else the first windows.
     """
 
-    def __init__(self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, root: Tensor | None = None) -> None:
+    def __init__(
+        self, mass_matrix: MassMatrix, num_draws: int, theta: Tensor, root: Tensor | Metric | None = None
+    ) -> None:
         self.mass_matrix, self.ends, self.count = mass_matrix, windows_for(mass_matrix, num_draws), 0
         self._fewest = FEWEST_DRAWS if len(theta) >= FEWEST_CHAINS else FEWEST_DRAWS_ALONE
         known_at = next((end for end in self.ends[1:] if end > START_BUFFER), max(self.ends, default=math.inf))
@@ -160,7 +163,7 @@ def of_all(tree: Any, number: int) -> Any:
     return pytree.tree_map(lambda value: value.expand(number, *value.shape[1:]).clone(), tree)
 
 
-def _metric_of_start(mass_matrix: MassMatrix, theta: Tensor, root: Tensor | None) -> Metric:
+def _metric_of_start(mass_matrix: MassMatrix, theta: Tensor, root: Tensor | Metric | None) -> Metric:
     """Return the mass matrix ``[1, ...]`` of a Gaussian as far as it can hold it: with directions if it knows any.
 
     They are found as those of a posterior are: of more draws than parameters, and their gradients, the covariance is exact.
@@ -168,6 +171,8 @@ def _metric_of_start(mass_matrix: MassMatrix, theta: Tensor, root: Tensor | None
     metric = identity_metric(theta[:1], mass_matrix)
     if root is None:
         return metric
+    if isinstance(root, Metric):
+        return in_form_of(metric, root)
     unit = (root if root.ndim == 1 else root.square().sum(1).sqrt()).to(theta)
     if root.ndim == 2 and mass_matrix in ("auto", "low_rank"):
         tril = (root / root.square().sum(1, keepdim=True).sqrt()).double().cpu()  # of the correlation

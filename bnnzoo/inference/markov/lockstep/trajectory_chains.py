@@ -25,6 +25,7 @@ from bnnzoo.inference.markov.adaptation import (
     update_step_size,
 )
 from bnnzoo.inference.markov.chain_settings import LockstepSettings
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
 from bnnzoo.inference.markov.lockstep.motions import Common, Trajectories, metropolis
@@ -98,7 +99,7 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         seed: int,
         first_chain: int = 0,
         engine: Engine = "auto",
-        root: Tensor | None = None,
+        root: Tensor | Metric | None = None,
     ) -> None:
         self.dynamics, self.settings, self._jump = dynamics, settings, jump
         super().__init__(Trajectories(dynamics), density, settings, theta, seed, first_chain, engine, root)
@@ -236,7 +237,7 @@ class TrajectorySampler:
     dynamics: Dynamics
     jump: Jump
     settings: LockstepSettings
-    root: Tensor | None = None
+    root: Tensor | Metric | None = None
     engine: Engine = "auto"
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:

@@ -10,9 +10,10 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, even_groups
+from bnnzoo.inference.markov.first_metric import rows_of
 from bnnzoo.inference.markov.hamiltonian.adaptive_chains import AdaptiveChains
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import NUM_STREAMS, STATS
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric
 from bnnzoo.inference.markov.noise import keys_of_chains, uniforms, words
 from bnnzoo.inference.markov.tempering.path import PriorPoints, TemperedProgram, path_gradient, prior_points
 from bnnzoo.inference.markov.tempering.round_trips import RoundTrips
@@ -108,9 +109,10 @@ class Ladders(AdaptiveChains):
         proposal = resting.trajectory.proposal
         proposal.log_density.add_((resting.tempering - before) * proposal.gradient[:, -1])
 
-    def begin_with(self, variances: Tensor) -> None:
-        """Start with inverse masses ``[L, P]`` found before at the posterior, and step sizes that suit them."""
-        super().begin_with(variances.repeat_interleave(self.temperatures.shape[1] - 1, 0))
+    def begin_with(self, metric: Metric) -> None:
+        """Start with mass matrices ``[L, ...]`` found before at the posterior, and step sizes that suit them."""
+        num_copies = self.temperatures.shape[1] - 1
+        super().begin_with(rows_of(metric, torch.arange(self.num_chains).repeat_interleave(num_copies)))
 
     def _of_copies(self) -> Tensor:
         return self.temperatures[:, 1:].flatten()
