@@ -100,7 +100,7 @@ def numbers_in_names(results: Any) -> Iterator[float]:
 
 def means_and_errors(runs: list[dict[str, Any]]) -> Iterator[float]:
     for measure, first in runs[0].items():
-        if isinstance(first, float):
+        if isinstance(first, float) and all(measure in run for run in runs):
             values = [run[measure] for run in runs]
             yield from (mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0)
 
