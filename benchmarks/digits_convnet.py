@@ -3,8 +3,10 @@
 Each seed holds out three digits, trains on 1,000 images of the others at 14 x 14 pixels and tests on the rest of them. Every
 method starts from or trains with the same settings of Adam, dropout with twice the steps; apart from that it has its defaults.
 Each method, the mode too, has the prior scale with which it best predicts a fifth of the training images of the first seed (of
-four scales, of two for the samplers), dropout also the rate, and the last layer's Laplace approximation its damping. Seconds are
-processor time of the fit and of its predictions. A run that was stopped goes on after its last score.
+four scales, of two for the samplers), dropout also the rate, and the last layer's Laplace approximation its damping. Unknown
+digits are found by the predictive entropy, by the largest expected logit and, where there are several draws, by how much they
+disagree on it. Seconds are processor time of the fit and of its predictions. A run that was stopped goes on after its last score.
+What an earlier one scored in fewer columns is scored again, and keeps its seconds; the samplers, which take longest, come last.
 
 Run: python -m benchmarks.digits_convnet [seeds] [processes]     (needs images/mnist_5000.npz in BNNZOO_DATA)
 """
@@ -22,7 +24,17 @@ import numpy as np
 import torch
 
 import bnnzoo as bz
-from benchmarks.out_of_distribution import LIKELIHOOD, NUM_DRAWS, Split, area, fitted, load, split
+from benchmarks.out_of_distribution import (
+    LIKELIHOOD,
+    NUM_DRAWS,
+    OF_SEVERAL_DRAWS,
+    OTHERS,
+    Split,
+    area,
+    fitted,
+    load,
+    split,
+)
 from benchmarks.pairs import RESULTS, processor_seconds, write
 
 SHAPE, CLASSES = (1, 14, 14), 7
@@ -51,6 +63,11 @@ METHODS: dict[str, Any] = {
     "StochasticMCLMC": bz.StochasticMCLMC(batch_size=100),
 }
 
+BY_LOGITS = {
+    "auroc_unknown_expected_logit": "unknown by expected logits",
+    "auroc_unknown_disagreement": "unknown by disagreement of logits",
+}
+"""Columns of scores of the digits held out, and what they are called among those of all detectors."""
 
 type Row = dict[str, float]
 type Found = dict[str, dict[str, dict[str, Row]]]
@@ -102,12 +119,19 @@ def scores(method: Any, data: Split, seed: int, scale: float) -> Row:
     seconds = processor_seconds() - began
     unknown = bz.predict(posterior, data.x_unknown, num_draws=num_draws, seed=seed)
     wrong, entropy = bz.calibration.misclassified(inside), bz.uncertainty.predictive_entropy
+    single = inside["conditional"].sizes["chain"] * inside["conditional"].sizes["draw"] == 1
+    by_logits = {
+        column: area(OTHERS[name](inside), OTHERS[name](unknown))
+        for column, name in BY_LOGITS.items()
+        if not (single and name in OF_SEVERAL_DRAWS)
+    }
     return {
         "log_density": -float(bz.calibration.nll(inside).mean()),
         "error": float(wrong.mean()),
         "ece": float(bz.calibration.ece(inside)),
         "auroc_errors": float(bz.calibration.auroc(entropy(inside), wrong, num_resamples=1)["value"]),
         "auroc_unknown": area(entropy(inside), entropy(unknown)),
+        **by_logits,
         "seconds": seconds,
     }
 
@@ -120,7 +144,7 @@ def main() -> None:
         every = {(name, choice): (name, 0, choice, True) for name in METHODS for choice in choices(name)}
         fill(found, "scales", every, pool)
         best = {name: max(rows, key=lambda each: rows[each]["log_density"]) for name, rows in found["scales"].items()}
-        tasks = {(name, str(seed)): (name, seed, best[name], False) for seed in range(seeds) for name in METHODS}
+        tasks = {(name, str(seed)): (name, seed, best[name], False) for name in METHODS for seed in range(seeds)}
         fill(found, "seeds", tasks, pool)
     for name, rows in found["seeds"].items():
         gain = [row["log_density"] - found["seeds"]["MAP"][seed]["log_density"] for seed, row in rows.items()]
@@ -129,11 +153,13 @@ def main() -> None:
 
 
 def fill(found: Found, part: str, tasks: dict[tuple[str, str], tuple[Any, ...]], pool: ProcessPoolExecutor) -> None:
-    """Score what an earlier run has not."""
-    missing = {key: task for key, task in tasks.items() if key[1] not in found[part].get(key[0], {})}
+    """Score what an earlier run has not, or in fewer columns; settings are chosen by the first."""
+    needed = {"log_density"} if part == "scales" else {"log_density", next(iter(BY_LOGITS))}
+    missing = {key: task for key, task in tasks.items() if not needed <= {*found[part].get(key[0], {}).get(key[1], {})}}
     waiting = {key: pool.submit(one, *task) for key, task in missing.items()}
     for (name, column), future in waiting.items():
-        found[part].setdefault(name, {})[column] = row = future.result()
+        earlier, row = found[part].setdefault(name, {}).get(column, {}), future.result()
+        found[part][name][column] = row = row | {key: earlier[key] for key in ("seconds",) if key in earlier}
         print(part, name, column, {key: round(value, 4) for key, value in row.items()}, flush=True)
         record(found)
 
@@ -155,7 +181,7 @@ def record(found: Found) -> None:
 
 def summary(rows: list[Row]) -> dict[str, str]:
     """Return mean and standard error over seeds."""
-    columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
+    columns = {key: np.array([row[key] for row in rows]) for key in rows[0] if all(key in row for row in rows)}
     error = max(len(rows) - 1, 1) ** 0.5
     return {key: f"{value.mean():.4f} +- {value.std() / error:.4f}" for key, value in columns.items()}
 

@@ -20,7 +20,6 @@ UNITS = (1.0, 100.0, 1000.0, 1e6)  # as it is, in percent, in thousandths, in mi
 WITHOUT_FILE = {
     ("docs/measures/uncertainty.md", "draws"): "exact numbers of an exercise",
     ("docs/measures/diagnostics.md", "rows that move together"): "its tests repeat the simulations",
-    ("docs/methods/laplace.md", "model"): "measured once, and dated",
     ("docs/benchmarks.md", "call"): "measured once, and dated: it takes 6 GiB of disk",
 }
 """Tables of measurements whose numbers are in no file of results, by page and first heading, and why; it may not grow."""
@@ -101,7 +100,7 @@ def numbers_in_names(results: Any) -> Iterator[float]:
 
 def means_and_errors(runs: list[dict[str, Any]]) -> Iterator[float]:
     for measure, first in runs[0].items():
-        if isinstance(first, float):
+        if isinstance(first, float) and all(measure in run for run in runs):
             values = [run[measure] for run in runs]
             yield from (mean(values), stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0)
 

@@ -25,6 +25,7 @@ from bnnzoo.inference.laplace.family import (
     Mode,
     best_approximation,
     find_modes,
+    hierarchical_hint,
     laplace_posterior,
     refuse_reparametrised,
 )
@@ -141,7 +142,7 @@ def _blocks(
     return tuple(
         _weight_block(site, factors[site.name], prior[site.span])
         if site.is_weight
-        else _dense_block(density, mode.theta, site, curvature)
+        else _dense_block(density, mode.theta, site, curvature, damping)
         for site in density.sites
     )
 
@@ -295,11 +296,16 @@ def _weight_block(site: Site, factors: tuple[Tensor, Tensor | None], prior: Tens
     return left, right, (products + shift).rsqrt()
 
 
-def _dense_block(density: LogDensity, theta: Tensor, site: Site, curvature: Curvature) -> tuple[Tensor, Tensor, Tensor]:
+def _dense_block(
+    density: LogDensity, theta: Tensor, site: Site, curvature: Curvature, damping: float
+) -> tuple[Tensor, Tensor, Tensor]:
     index = torch.arange(site.span.start, site.span.stop, device=theta.device)
     values, vectors = torch.linalg.eigh(precision(density, theta, curvature, index))
-    if not bool((values > 0).all()):
+    values = values + damping
+    smallest = float(values[0])
+    if not smallest > 0:
         raise LaplaceError(
-            f"The precision of site {site.name!r} at the mode has the eigenvalue {float(values[0]):.3g}."
+            f"The precision of site {site.name!r} at the mode is not positive: its smallest eigenvalue is {smallest:.3g}. "
+            f"Give the site a proper prior, or add damping={damping + max(-2 * smallest, 1e-6):.2g}.{hierarchical_hint(density)}"
         )
     return vectors.to(theta.dtype), theta.new_ones(1, 1), values.rsqrt()[:, None].to(theta.dtype)

@@ -30,6 +30,30 @@ def test_a_prior_without_curvature_names_a_damping_that_is_not_zero() -> None:
         fit(model, KFACLaplace(SHORT), X, REAL)
 
 
+def test_damping_is_added_to_the_precision_of_sites_outside_of_the_network_too() -> None:
+    model = supervised(nn.Linear(3, 1), priors.normal(1.0), likelihoods.gaussian())
+    plain, damped = (fit(model, KFACLaplace(SHORT, damping=damping), X, REAL, seed=0) for damping in (0.0, 5.0))
+    for site in plain.density.sites:
+        left, right = (each.covariance.dense()[site.span, site.span].inverse() for each in (plain, damped))
+        torch.testing.assert_close(right, left + 5.0 * torch.eye(len(left)), rtol=1e-6, atol=1e-6)
+
+
+def test_a_site_without_curvature_is_named_and_damping_helps() -> None:
+    linear = supervised(nn.Linear(3, 1), priors.normal(1.0), likelihoods.gaussian(scale=0.5))
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> None:
+        pyro.sample("idle", dist.Laplace(torch.tensor(0.0), torch.tensor(1.0)))
+        linear(x, y)
+
+    sentence = (
+        r"site 'idle' at the mode is not positive: its smallest eigenvalue is -?0\. Give the site a proper prior, or "
+        r"add damping=1e-06\.$"
+    )
+    with pytest.raises(LaplaceError, match=sentence):
+        fit(model, KFACLaplace(SHORT), X, REAL)
+    assert fit(model, KFACLaplace(SHORT, damping=0.1), X, REAL).covariance.dense().diagonal().isfinite().all()
+
+
 def test_exact_where_the_model_is_linear() -> None:
     target = linear_gaussian()
     model = supervised(nn.Linear(3, 1, bias=False), priors.normal(1.0), likelihoods.gaussian(scale=target.noise))
