@@ -87,7 +87,9 @@ def export(
             _write_card(partial, load(name), tree)
             announce(name)
         if any(load(name).data_licence for name in names):
-            _write(partial / "data" / NOTICE, (files("bnnzoo.zoo") / "posteriordb" / NOTICE).read_text(encoding="utf-8"))
+            _write(
+                partial / "data" / NOTICE, (files("bnnzoo.zoo") / "posteriordb" / NOTICE).read_text(encoding="utf-8")
+            )
         _write(partial / "leaderboard.json", _as_json(leaderboard(cells, names)))
         _write(partial / "CITATION.cff", _citation())
         try:
