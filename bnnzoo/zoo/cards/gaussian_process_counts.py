@@ -75,6 +75,6 @@ CARD = Card(
     model=make_model,
     source=make_data,
     methods=statistical_methods(mams_warmup=1000, target_accept=0.9),
-    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=4000, target_accept=0.9),
+    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=4000, target_accept=0.99),
     data_licence=LICENCE_OF_DATA,
 )
