@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from benchmarks.pairs import RESULTS
-from bnnzoo.zoo.catalogue import NAMES, STATISTICAL
+from bnnzoo.zoo.catalogue import NAMES, NETWORKS
 from bnnzoo.zoo.cells import Cell, read_cells
 from bnnzoo.zoo.table import own_and_others
 from bnnzoo.zoo.zoo_commands import distance_text
@@ -40,7 +40,7 @@ def draw(axes: Axes, cells: list[Cell], title: str) -> None:
         text = distance_text(measured[card, method])
         axes.text(*place[::-1], text, ha="center", va="center", fontsize=6, color=color)
     axes.imshow(values, norm=LogNorm(1, LARGEST), cmap="Blues", aspect="auto")
-    axes.axhline(sum(card in STATISTICAL for card in cards) - 0.5, color="black", lw=0.8)
+    axes.axhline(sum(card not in NETWORKS for card in cards) - 0.5, color="black", lw=0.8)
     axes.set_xticks(range(len(methods)), methods, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(cards)), cards, fontsize=8)
     axes.set_title(title, fontsize=10)
@@ -49,7 +49,7 @@ def draw(axes: Axes, cells: list[Cell], title: str) -> None:
 def draw_costs(axes: Axes, cells: list[Cell]) -> None:
     """Draw median distance against median processor time, a point for each method, statistical models and networks."""
     for is_network, marker, label in ((False, "o", "statistical models"), (True, "s", "networks")):
-        kind = [cell for cell in cells if cell.distance is not None and (cell.card not in STATISTICAL) is is_network]
+        kind = [cell for cell in cells if cell.distance is not None and (cell.card in NETWORKS) is is_network]
         places = {
             method: (median(cell.processor or 0.0 for cell in found), median(cell.distance or 0.0 for cell in found))
             for method in {cell.method for cell in kind if cell.processor}

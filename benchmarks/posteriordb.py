@@ -1,5 +1,7 @@
 """Pyro models, in words of our own, of posteriors of posteriordb: data and moments of its reference draws are read from disk.
 
+Four of them are the models of cards of the zoo, whose arguments are made from the data here.
+
 Scalars are named as posteriordb names them. Data: the folder ``posteriordb`` below ``BNNZOO_DATA``.
 """
 
@@ -7,7 +9,6 @@ import json
 import math
 import os
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
+
+from bnnzoo.zoo.cards.arma import AutoregressiveMovingAverage
+from bnnzoo.zoo.cards.eight_schools import EightSchools
+from bnnzoo.zoo.cards.gaussian_process_counts import ProcessCounts
+from bnnzoo.zoo.cards.ridge_regression import RidgeRegression
 
 __all__ = ["POSTERIORS", "Textbook", "arguments_of", "file_of", "moments_of", "scalars"]
 
@@ -90,8 +96,7 @@ def cauchy_noise(x: Tensor, y: Tensor) -> None:
 
 def ridge(x: Tensor, y: Tensor) -> None:
     """Regress with normal priors."""
-    beta = pyro.sample("beta", dist.Normal(0.0, 10.0).expand([x.shape[1]]).to_event(1))
-    observe(x @ beta, pyro.sample("sigma", dist.HalfNormal(10.0)), y)
+    RidgeRegression(x.shape[1])(x, y)
 
 
 def diamonds(gram: Tensor, projected: Tensor, centre: Tensor, scatter: Tensor, rows: Tensor) -> None:
@@ -110,31 +115,15 @@ def kilpisjarvi(x: Tensor, y: Tensor, prior: Tensor) -> None:
 
 
 def schools(y: Tensor, sigma: Tensor) -> None:
-    mu = pyro.sample("mu", dist.Normal(0.0, 5.0))
-    tau = pyro.sample("tau", dist.HalfCauchy(5.0))
-    z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([len(y)]).to_event(1))
-    observe(pyro.deterministic("theta", mu + tau * z), sigma, y)
+    EightSchools(len(y))(torch.arange(len(y)), sigma, y)
 
 
 def gaussian_process(x: Tensor, k: Tensor) -> None:
-    rho = pyro.sample("rho", dist.Gamma(25.0, 4.0))
-    alpha = pyro.sample("alpha", dist.HalfNormal(2.0))
-    z = pyro.sample("f_tilde", dist.Normal(0.0, 1.0).expand([len(x)]).to_event(1))
-    covariance = alpha**2 * (-0.5 * (x[:, None] - x).square() / rho**2).exp() + 1e-10 * torch.eye(len(x)).to(x)
-    f = pyro.deterministic("f", torch.linalg.cholesky(covariance) @ z)
-    with pyro.plate("data", len(x)):
-        pyro.sample("k", dist.Poisson(f.exp()), obs=k)
+    ProcessCounts(x)(torch.arange(len(x)), k)
 
 
 def arma(y: Tensor) -> None:
-    mu = pyro.sample("mu", dist.Normal(0.0, 10.0))
-    phi = pyro.sample("phi", dist.Normal(0.0, 2.0))
-    theta = pyro.sample("theta", dist.Normal(0.0, 2.0))
-    sigma = pyro.sample("sigma", dist.HalfCauchy(2.5))
-    errors = [y[0] - mu - phi * mu]
-    for past, now in pairwise(y):
-        errors.append(now - mu - phi * past - theta * errors[-1])
-    observe(torch.zeros_like(y), sigma, torch.stack(errors))
+    AutoregressiveMovingAverage(y)(torch.arange(len(y)), y)
 
 
 def mixture(y: Tensor) -> None:

@@ -73,6 +73,9 @@ class Card:
         The exact sampler that makes the card's reference posterior.
     dtype : torch.dtype
         Of the fit. Default: double precision.
+    data_licence : str, optional
+        SPDX identifier of the licence of data of others that come with the package; the pages and the export of the card
+        have its notice. Default: none; data are simulated, part of scikit-learn or the user's.
 
     Examples
     --------
@@ -95,6 +98,7 @@ class Card:
     needs: str | None = None
     long_run: Method | None = None
     dtype: torch.dtype = torch.float64
+    data_licence: str | None = None
 
     def data(self, folder: str | Path | None = None) -> CardData:
         """Return the card's data.
@@ -188,7 +192,8 @@ class Card:
     def __repr__(self) -> str:
         """Describe the card in a few lines."""
         methods = ", ".join(self.methods)
-        data = "simulated or part of scikit-learn" if self.needs is None else f"{self.needs} in your folder of data"
+        own = f"part of bnnzoo, {self.data_licence}" if self.data_licence else "simulated or part of scikit-learn"
+        data = own if self.needs is None else f"{self.needs} in your folder of data"
         parts = [
             f"{self.name} (version {self.version}): {self.title}",
             self.description,

@@ -8,12 +8,14 @@ from bnnzoo.inference.config import config_of
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
 from bnnzoo.zoo.cells import Cell
+from bnnzoo.zoo.posteriordb_data import NOTICE
 from bnnzoo.zoo.reference import reference, referenced
 from bnnzoo.zoo.table_page import table_page
 
 __all__ = ["card_page", "write_pages"]
 
 TABLE = "table"
+NOTICE_AT = f"its notice is `bnnzoo/zoo/posteriordb/{NOTICE}`"
 
 
 def card_page(card: Card) -> str:
@@ -71,7 +73,8 @@ def write_pages(folder: Path, cells: Sequence[Cell] = ()) -> None:
 
 def _data(card: Card) -> str:
     if card.needs is None:
-        return card.data().recipe
+        terms = f" They are under the licence {card.data_licence}: {NOTICE_AT}." if card.data_licence else ""
+        return card.data().recipe + terms
     return f"`{card.needs}` in a folder of your own, named by `BNNZOO_DATA`; it is not part of bnnzoo."
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.data import ZooError
 
-__all__ = ["NAMES", "NETWORKS", "STATISTICAL", "Catalogue", "list", "load"]
+__all__ = ["NAMES", "NETWORKS", "STATISTICAL", "TEXTBOOK", "Catalogue", "list", "load"]
 
 STATISTICAL = (
     "linear-regression",
@@ -33,6 +33,14 @@ STATISTICAL = (
     "random-features",
 )
 """Cards of models without a network that has hidden layers."""
+
+TEXTBOOK = (
+    "ridge-regression",
+    "eight-schools",
+    "arma",
+    "gaussian-process-counts",
+)
+"""Cards of models and data of posteriordb, whose posteriors others have published."""
 
 NETWORKS = (
     "foong-one-layer",
@@ -80,7 +88,7 @@ NETWORKS = (
 )
 """Cards of networks."""
 
-NAMES = (*STATISTICAL, *NETWORKS)
+NAMES = (*STATISTICAL, *TEXTBOOK, *NETWORKS)
 """Of all cards, in the order of the list: simple ones first."""
 
 

@@ -145,7 +145,10 @@ def measure(
     if not np.isfinite(function_values(tree)).all():  # a variance may be infinite, of Student noise
         return replace(blank, refused="The fit diverged: its predictions are not finite.")
     said = {each.category.__name__ for each in caught if issubclass(each.category, FitWarning)}
-    found = measured(tree, card, card.data(folder))
+    with np.errstate(over="ignore"):
+        found = measured(tree, card, card.data(folder))
+    if not all(np.isfinite(value) for value in found.values() if value is not None):
+        return replace(blank, refused="The fit diverged: the squares of its predictions overflow.")
     found |= {
         "seconds": posterior.info.seconds,
         "compiling": posterior.info.compiling,

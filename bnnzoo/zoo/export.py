@@ -20,6 +20,7 @@ from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.cells import Cell, settings_of
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.make_reference import write
+from bnnzoo.zoo.posteriordb_data import NOTICE
 from bnnzoo.zoo.reference import predicted, reference, referenced
 from bnnzoo.zoo.reference_tables import covariance_table, draws_table, entropy_table, summary_table
 from bnnzoo.zoo.seed_spread import seed_spreads
@@ -85,6 +86,10 @@ def export(
         for name, tree in trees.items():
             _write_card(partial, load(name), tree)
             announce(name)
+        if any(load(name).data_licence for name in names):
+            _write(
+                partial / "data" / NOTICE, (files("bnnzoo.zoo") / "posteriordb" / NOTICE).read_text(encoding="utf-8")
+            )
         _write(partial / "leaderboard.json", _as_json(leaderboard(cells, names)))
         _write(partial / "CITATION.cff", _citation())
         try:
@@ -145,6 +150,7 @@ def _write_card(folder: Path, card: Card, tree: xr.DataTree) -> None:
         "recipe": card.data().recipe if card.needs is None else "",
         "references": list(card.references),
         "licence": LICENCE,
+        "data_licence": None if card.needs else card.data_licence or LICENCE,
         "reference": {
             "csv": f"draws/{name}.csv.gz",
             "netcdf": f"draws/{name}.nc",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import median
 
-from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL
+from bnnzoo.zoo.catalogue import NETWORKS, STATISTICAL, TEXTBOOK
 from bnnzoo.zoo.cells import Cell
 from bnnzoo.zoo.reference import referenced
 from bnnzoo.zoo.seed_spread import SeedSpread, seed_spreads, spread_over_seeds
@@ -21,7 +21,7 @@ GOOD_SD, FAIR_SD = 1.33, 2.0
 FEW_CARDS = 3
 """Cards below which nothing is said of a method."""
 
-KINDS = {"statistical models": STATISTICAL, "networks": NETWORKS}
+KINDS = {"statistical models": STATISTICAL, "textbook models": TEXTBOOK, "networks": NETWORKS}
 
 VERDICTS = {
     (False, False): "right",

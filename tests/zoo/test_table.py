@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from bnnzoo.apps.cli import app
 from bnnzoo.engine.shares import UnfinishedError
 from bnnzoo.zoo import table
 from bnnzoo.zoo.budgets import table_methods
+from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.cells import Cell, blank_cell, measure, read_cells, write_cells
 from bnnzoo.zoo.measured import is_off, sd_ratios
 from bnnzoo.zoo.table import fill_table, merge_table, table_rows
@@ -52,6 +54,22 @@ def test_a_method_that_does_not_apply_says_why() -> None:
     cell = measure(bz.zoo.load(CARD), "dropout", small=True)
     assert cell.distance is None and cell.seconds is None
     assert cell.refused.startswith("MCDropout drops hidden units, and network 'net' has none")
+
+
+def test_a_fit_whose_squares_overflow_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such predictions are finite, and neither their variances nor their distances are; JSON takes finite numbers alone."""
+    card, predict = bz.zoo.load(CARD), Card.predict
+
+    def far(self: Card, posterior: Any, **options: Any) -> Any:
+        tree = predict(self, posterior, **options)
+        tree["conditional"] = 1e200 * tree["conditional"].to_dataset()
+        return tree
+
+    monkeypatch.setattr(Card, "predict", far)
+    cell = measure(card, "laplace", small=True)
+    assert cell.refused == "The fit diverged: the squares of its predictions overflow." and cell.distance is None
+    write_cells([cell], tmp_path / "table.json")
+    assert read_cells(tmp_path / "table.json") == [cell]
 
 
 def test_cells_are_measured_once_and_again_if_the_run_is_another(tmp_path: Path) -> None:
