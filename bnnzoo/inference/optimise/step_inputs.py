@@ -1,18 +1,23 @@
 """Inputs of a chunk of native steps, in memory that it reads: random numbers, and rows that change."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
+from bnnzoo.inference.optimise.batches import StepBatch
 from bnnzoo.inference.optimise.training_run import StepArguments, tensors_of
 
-__all__ = ["StepInputs"]
+__all__ = ["StepInputs", "are_own"]
+
+MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 256, 1 << 20, 1 << 25
+"""Steps of a chunk, and numbers that lie in memory for those of one member and of all."""
 
 
 class StepInputs:
-    """Memory for the random numbers and rows of some steps.
+    """Memory for the random numbers and rows of the steps of a chunk.
 
     Parameters
     ----------
@@ -20,19 +25,28 @@ class StepInputs:
         What the first step is given, of the same shapes as all others.
     same_rows : bool
         Whether every step sees the same rows, which then need no memory here.
-    max_steps : int
+    num_members : int
+    num_others : int
+        Numbers of a step and member that lie in memory besides.
 
     Attributes
     ----------
     shapes : tuple of tuple of int
         Shape of each tensor of a step as one member sees it.
+    max_steps : int
+        Steps of a chunk R, the same for every length of a run: it is compiled in.
+    has_own : bool
+        Whether members are given something of their own.
     """
 
-    def __init__(self, first: StepArguments, same_rows: bool, max_steps: int) -> None:
-        self._same_rows, self._own = same_rows, _are_own(first, same_rows)
-        examples = self._tensors(first)
-        self.shapes = shapes_of(first, same_rows)
-        self._memory = [_memory(each, own, max_steps) for each, own in zip(examples, self._own, strict=True)]
+    def __init__(self, first: StepArguments, same_rows: bool, num_members: int, num_others: int) -> None:
+        self._same_rows = same_rows
+        self._own = [True] * len(first.noise) + ([] if same_rows else are_own(first.batch))
+        self.has_own, examples = any(self._own), self._tensors(first)
+        self.shapes = tuple(tuple(each.shape[own:]) for each, own in zip(examples, self._own, strict=True))
+        entries = num_others + sum(map(math.prod, self.shapes))
+        self.max_steps = max(1, min(MAX_STEPS, MAX_ENTRIES // entries, MAX_ENTRIES_OF_ALL // (entries * num_members)))
+        self._memory = [_memory(each, own, self.max_steps) for each, own in zip(examples, self._own, strict=True)]
 
     @property
     def holds_anything(self) -> bool:
@@ -55,20 +69,11 @@ class StepInputs:
         return [*given.noise] if self._same_rows else [*given.noise, *tensors_of(given.batch)]
 
 
-def shapes_of(first: StepArguments, same_rows: bool) -> tuple[tuple[int, ...], ...]:
-    """Return the shape of each tensor that a step gives to one member."""
-    tensors = [*first.noise] if same_rows else [*first.noise, *tensors_of(first.batch)]
-    return tuple(tuple(each.shape[own:]) for each, own in zip(tensors, _are_own(first, same_rows), strict=True))
-
-
-def _are_own(first: StepArguments, same_rows: bool) -> list[bool]:
-    """Tell of each tensor of a step whether members have their own, along its first dimension."""
-    noise = [True] * len(first.noise)
-    if same_rows:
-        return noise
-    pairs = zip(first.batch.data, first.batch.dims, strict=True)
+def are_own(batch: StepBatch) -> list[bool]:
+    """Tell of each tensor of a batch whether members have their own, along its first dimension."""
+    pairs = zip(batch.data, batch.dims, strict=True)
     own = [dim == 0 for each, dim in pairs for leaf in pytree.tree_leaves(each) if isinstance(leaf, Tensor)]
-    return [*noise, *(own if first.batch.row_weights is None else [*own, True])]
+    return own if batch.row_weights is None else [*own, True]
 
 
 def _memory(example: Tensor, own: bool, max_steps: int) -> Tensor:

@@ -13,6 +13,8 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from bnnzoo.inference.optimise.native_members import NativeMembers
+from bnnzoo.inference.optimise.native_training import member_gradient
 from torch import Tensor
 
 import bnnzoo as bz
@@ -26,8 +28,6 @@ from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, StepBatch
-from bnnzoo.inference.optimise.native_members import NativeMembers
-from bnnzoo.inference.optimise.native_training import member_gradient
 from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
