@@ -118,6 +118,7 @@ class NativeTraining:
 
     Attributes
     ----------
+    copies, inputs
     budget : int
         The most steps of the next chunk.
     reads_steps : bool
@@ -129,7 +130,7 @@ class NativeTraining:
     keeps_iterates = True
 
     def __init__(self, run: Run, copies: NativeCopies, inputs: StepInputs) -> None:
-        self._copies, self._inputs, self.reads_steps = copies, inputs, inputs.holds_anything
+        self.copies, self.inputs, self.reads_steps = copies, inputs, inputs.holds_anything
         self._state: TrainingState = copies.moving
         self._plan: TrainingPlan = copies.resting
         *state, _, _ = self._state
@@ -146,7 +147,7 @@ class NativeTraining:
         """Take a step for each row of ``table[n, K]``, and return the objective ``[C, n]`` before each of them."""
         num_steps = len(table)
         self._plan.table[:, :num_steps] = table
-        self._inputs.write(given)
+        self.inputs.write(given)
         self._plan.start.copy_(self._state.taken)
         self._before = self._copy()
         self._go(num_steps)
@@ -174,10 +175,10 @@ class NativeTraining:
         began = time.perf_counter()
         with aside(num_steps * self._seconds_per_step or math.inf):
             while bool((self._state.taken < self._plan.until).any()):
-                self._copies.advance()
+                self.copies.advance()
         seconds = max(time.perf_counter() - began, 1e-9)
         self._seconds_per_step = seconds / num_steps if num_steps else 0.0
-        self.budget = min(next_budget(self.budget, num_steps, seconds), self._inputs.max_steps)
+        self.budget = min(next_budget(self.budget, num_steps, seconds), self.inputs.max_steps)
 
     def _copy(self) -> list[Tensor]:
         return [each.clone() for each in self._changing]
