@@ -94,16 +94,8 @@ def native_copies(
 ) -> NativeCopies | None:
     """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower.
 
-    Parameters
-    ----------
-    program, gradient, moving, resting, row, compiles, num_threads, data
-        As in :class:`bnnzoo.engine.fleet.NativeCopies`.
-    max_flops : float
-        As in :func:`runner`.
-    counts_flops : bool
-        Whether the operations of a gradient are counted, whatever ``max_flops``.
-    log : EngineLog, optional
-        Takes down why they cannot be compiled.
+    Arguments are those of :func:`runner` and :class:`bnnzoo.engine.fleet.NativeCopies`. With ``counts_flops`` the operations of
+    a gradient are counted whatever ``max_flops``; ``log`` takes down why they cannot be compiled.
     """
     log = log or EngineLog()
     theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))

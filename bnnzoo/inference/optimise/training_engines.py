@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from bnnzoo.engine.reports import EngineLog, ran_as
 from bnnzoo.engine.runner import native_copies
 from bnnzoo.inference.optimise.objectives import Objective, ObjectiveInputs
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
-from bnnzoo.inference.optimise.step_inputs import StepInputs
 from bnnzoo.inference.optimise.training_program import (
+    StepInputs,
     TrainingPlan,
     TrainingProgram,
     TrainingState,
@@ -135,10 +135,9 @@ class NativeTraining:
         self._plan: TrainingPlan = copies.resting
         *state, _, _ = self._state
         self._changing = pytree.tree_leaves((state, self._plan.good))
-        zeros = torch.zeros_like(self._state.taken), self._state.value.new_zeros(copies.num_copies)
-        begun = run.start, run.start, run.optimiser.start(run.start), zeros[1], zeros[1], zeros[0], zeros[0], run.start
-        self._restore(pytree.tree_leaves(begun))
-        self._before = self._copy()
+        zeros = [torch.zeros_like(each) for each in self._state[3:7]]
+        self._restore(pytree.tree_leaves((run.start, run.start, run.optimiser.start(run.start), *zeros, run.start)))
+        self._before: list[Tensor] = []
         most = FIRST_FLOPS // max(copies.flops * copies.num_copies, 1)
         self.budget = max(1, min(FIRST_BUDGET, inputs.max_steps, most))
         self._seconds_per_step = 0.0
@@ -149,7 +148,7 @@ class NativeTraining:
         self._plan.table[:, :num_steps] = table
         self.inputs.write(given)
         self._plan.start.copy_(self._state.taken)
-        self._before = self._copy()
+        self._before = [each.clone() for each in self._changing]
         self._go(num_steps)
         return self._state.values[:, :num_steps, 0].clone()
 
@@ -180,22 +179,9 @@ class NativeTraining:
         self._seconds_per_step = seconds / num_steps if num_steps else 0.0
         self.budget = min(next_budget(self.budget, num_steps, seconds), self.inputs.max_steps)
 
-    def _copy(self) -> list[Tensor]:
-        return [each.clone() for each in self._changing]
-
     def _restore(self, values: Sequence[Tensor]) -> None:
         for view, value in zip(self._changing, values, strict=True):
             view.copy_(value)
-
-
-class _Members(NamedTuple):
-    """All members of a batch after some steps; see :class:`bnnzoo.inference.optimise.training_program.TrainingState`."""
-
-    params: Tensor
-    moments: State
-    good: Tensor
-    value: Tensor
-    taken: int
 
 
 class BatchedTraining:
@@ -215,10 +201,10 @@ class BatchedTraining:
     def __init__(self, run: Run, first: StepArguments, reasons: tuple[str, ...]) -> None:
         start, optimiser, num_own = run.start, run.optimiser, run.num_own
         self._constants, self._batch, self._tensors = run.constants, first.batch, tensors_of(first.batch)
-        self._now = _Members(start, optimiser.start(start), start, start.new_zeros(len(start)), 0)
+        self._now = start, optimiser.start(start), start, start.new_zeros(len(start)), 0
         self._before = self._now
         one_step = run.shared(("step", optimiser, num_own), lambda: _lowered_step(run.objective, optimiser, num_own))
-        example = start, self._now.moments, run.table[0], run.constants, first.noise, first.batch
+        example = start, self._now[1], run.table[0], run.constants, first.noise, first.batch
         specialized = one_step.specialize(*example, num_calls=run.num_steps)
         ran_as(ENGINES[specialized.how], reasons)
         self._step = specialized.flat
@@ -228,32 +214,30 @@ class BatchedTraining:
         ((batch, noise),) = given
         if batch is not self._batch:
             self._batch, self._tensors = batch, tensors_of(batch)
-        self._before = now = self._now
+        self._before = before, moments, good, last, taken = self._now
         with torch.no_grad():
-            params, *moments, value = self._step(
-                now.params, *now.moments, table[0], *self._constants, *noise, *self._tensors
-            )
-        good, taken = now.good, now.taken + 1
-        if taken % STEPS_PER_LOOK == 0:
+            params, *state, value = self._step(before, *moments, table[0], *self._constants, *noise, *self._tensors)
+        if (taken + 1) % STEPS_PER_LOOK == 0:
             if bool(value.isnan().any()):
-                params, good = retreated(now.params, params, good, now.value, value)
+                params, good = retreated(before, params, good, last, value)
             else:
-                good = now.params
-        self._now = _Members(params, tuple(moments), good, value, taken)
+                good = before
+        self._now = params, tuple(state), good, value, taken + 1
         return value[:, None]
 
     def iterates(self, num_steps: int) -> Tensor:
         """Return the iterate after the step."""
-        return self._now.params[:, None]
+        return self._now[0][:, None]
 
     def go_back(self, taken: int) -> None:
         """Be where the step began, if it does not count."""
-        if self._now.taken != taken:
+        if self._now[-1] != taken:
             self._now = self._before
 
     def ended(self, trace: Tensor, complete: bool) -> Trained:
         """Return where members are."""
-        return Trained(self._now.params, self._now.moments, trace, complete, self._now.good)
+        params, moments, good, _, _ = self._now
+        return Trained(params, moments, trace, complete, good)
 
 
 type TrainingEngine = NativeTraining | BatchedTraining

@@ -1,5 +1,7 @@
-"""One member's training as a program of the engine: steps along the gradient, and the retreat of a member that is stuck."""
+"""One member's training as a program of the engine, and the memory from which it reads what steps are given."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,12 +11,16 @@ from torch.func import grad_and_value, vmap
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.program import GradientFunction, Stage
+from bnnzoo.inference.optimise.batches import StepBatch
 from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, inputs_of_member
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
-from bnnzoo.inference.optimise.step_inputs import StepInputs, are_own
 from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, Run, StepArguments, tensors_of
 
-__all__ = ["TrainingPlan", "TrainingProgram", "TrainingState", "member_gradient", "moved", "retreated"]
+__all__ = ["StepInputs", "TrainingPlan", "TrainingProgram", "TrainingState", "member_gradient", "moved", "retreated"]
+
+
+MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 256, 1 << 20, 1 << 25
+"""Steps of a chunk, and numbers that lie in memory for those of one member and of all."""
 
 
 def moved(
@@ -188,46 +194,92 @@ class TrainingProgram:
         )
 
 
+class StepInputs:
+    """Memory for the random numbers and rows of the steps of a chunk.
+
+    Parameters
+    ----------
+    first : StepArguments
+        What the first step is given, of the same shapes as all others.
+    same_rows : bool
+        Whether every step sees the same rows, which then need no memory here.
+    num_members : int
+    num_others : int
+        Numbers of a step and member that lie in memory besides.
+
+    Attributes
+    ----------
+    shapes : tuple of tuple of int
+        Shape of each tensor of a step as one member sees it.
+    max_steps : int
+        Steps of a chunk R, the same for every length of a run: it is compiled in.
+    has_own, holds_anything : bool
+        Whether members are given something of their own, or steps anything at all.
+    """
+
+    def __init__(self, first: StepArguments, same_rows: bool, num_members: int, num_others: int) -> None:
+        self._same_rows = same_rows
+        self._own = [True] * len(first.noise) + ([] if same_rows else _are_own(first.batch))
+        examples = self._tensors(first)
+        self.has_own, self.holds_anything = any(self._own), bool(examples)
+        self.shapes = tuple(tuple(each.shape[own:]) for each, own in zip(examples, self._own, strict=True))
+        entries = num_others + sum(map(math.prod, self.shapes))
+        self.max_steps = max(1, min(MAX_STEPS, MAX_ENTRIES // entries, MAX_ENTRIES_OF_ALL // (entries * num_members)))
+        self._memory = [_memory(each, own, self.max_steps) for each, own in zip(examples, self._own, strict=True)]
+
+    def of_member(self, member: int) -> list[Tensor]:
+        """Return the memory ``[R, ...]`` of what a member is given, of two dimensions or more."""
+        return [each[member] if own else each for each, own in zip(self._memory, self._own, strict=True)]
+
+    def write(self, given: Sequence[StepArguments]) -> None:
+        """Let the first steps be given this."""
+        for memory, own, *rows in zip(self._memory, self._own, *map(self._tensors, given), strict=True):
+            if own:
+                memory[:, : len(rows)] = torch.stack(rows, 1).view(len(memory), len(rows), *memory.shape[2:])
+            else:
+                memory[: len(rows)] = torch.stack(rows).view(len(rows), *memory.shape[1:])
+
+    def _tensors(self, given: StepArguments) -> list[Tensor]:
+        return [*given.noise] if self._same_rows else [*given.noise, *tensors_of(given.batch)]
+
+
+def _are_own(batch: StepBatch) -> list[bool]:
+    """Tell of each tensor of a batch whether members have their own, along its first dimension."""
+    pairs = zip(batch.data, batch.dims, strict=True)
+    own = [dim == 0 for each, dim in pairs for leaf in pytree.tree_leaves(each) if isinstance(leaf, Tensor)]
+    return own if batch.row_weights is None else [*own, True]
+
+
+def _memory(example: Tensor, own: bool, max_steps: int) -> Tensor:
+    """Return memory ``[R, ...]`` or ``[C, R, ...]``, filled with the example."""
+    places = int(own)
+    rows = example.detach().unsqueeze(places).repeat(*(1,) * places, max_steps, *(1,) * (example.ndim - places))
+    return rows if rows.ndim > places + 1 else rows.unsqueeze(-1)
+
+
 def member_gradient(
     run: Run, first: StepArguments, same_rows: bool, inputs: StepInputs
 ) -> tuple[GradientFunction, list[tuple[object, ...]] | None] | None:
     """Return the gradient of one member's objective in a chunk of steps, and the data of each member; None if all have the same.
 
     Its data are the memory of what steps are given, the member's constants, and the rows where these are always the same. None
-    where members depend on each other.
-
-    Parameters
-    ----------
-    run : Run
-    first : StepArguments
-        What the first step is given.
-    same_rows : bool
-        Whether every step sees the same rows.
-    inputs : StepInputs
-        The memory.
+    where members depend on each other. Arguments are those of :class:`StepInputs`.
     """
     objective = run.objective
     if not isinstance(objective, MemberObjective):
         return None
     # a loop over terms would be written out
     function = objective.alone if objective.num_terms == 1 else objective.function
-    scalars, num_noise, shapes = run.table[0, run.num_own :].unbind(), len(first.noise), inputs.shapes
+    scalars = run.table[0, run.num_own :].unbind()
     leaves, spec = pytree.tree_flatten(
         inputs_of_member(ObjectiveInputs(scalars, run.constants, first.noise, first.batch), 0)
     )
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
-    def single(
-        params: Tensor,
-        place: Tensor,
-        scalars: State,
-        memory: list[Tensor],
-        constants: list[Tensor],
-        rows: list[Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        given = [each.index_select(0, place).view(shape) for each, shape in zip(memory, shapes, strict=True)]
-        tensors = [*scalars, *constants, *given[:num_noise], *given[num_noise:], *rows]
-        values = dict(zip(places, tensors, strict=True))
+    def single(params: Tensor, place: Tensor, scalars: State, *data: list[Tensor]) -> tuple[Tensor, Tensor]:
+        memory, constants, rows = data
+        given = [each.index_select(0, place).view(shape) for each, shape in zip(memory, inputs.shapes, strict=True)]
+        values = dict(zip(places, [*scalars, *constants, *given, *rows], strict=True))
         own = pytree.tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
         gradient, value = grad_and_value(function)(params, own)
         return value, gradient
@@ -236,10 +288,8 @@ def member_gradient(
         own = inputs_of_member(ObjectiveInputs((), run.constants, (), first.batch), member)
         return inputs.of_member(member), list(own.constants), tensors_of(own.batch) if same_rows else []
 
-    is_same = not (run.constants or inputs.has_own or (same_rows and any(are_own(first.batch))))
-    own = None if is_same else [data_of(member) for member in range(len(run.start))]
-    kind = spec, num_noise, same_rows
-    batched = vmap(single, in_dims=(0, 0, 0, None, None, None))
-    return GradientFunction(
-        single, batched, batched, data_of(0), lambda what, make: run.shared((what, kind), make)
-    ), own
+    is_same = not (run.constants or inputs.has_own or (same_rows and any(_are_own(first.batch))))
+    of_each = None if is_same else [data_of(member) for member in range(len(run.start))]
+    batched, kind = vmap(single, in_dims=(0, 0, 0, None, None, None)), (spec, len(first.noise), same_rows)
+    found = GradientFunction(single, batched, batched, data_of(0), lambda what, make: run.shared((what, kind), make))
+    return found, of_each

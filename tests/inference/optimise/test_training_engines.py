@@ -26,17 +26,22 @@ from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
-from bnnzoo.inference.optimise import step_inputs, training_engines
+from bnnzoo.inference.optimise import training_engines, training_program
 from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, StepBatch
 from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
-from bnnzoo.inference.optimise.step_inputs import StepInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.optimise.training_engines import NativeTraining, native_training
-from bnnzoo.inference.optimise.training_program import TrainingPlan, TrainingProgram, TrainingState, member_gradient
+from bnnzoo.inference.optimise.training_program import (
+    StepInputs,
+    TrainingPlan,
+    TrainingProgram,
+    TrainingState,
+    member_gradient,
+)
 from bnnzoo.inference.optimise.training_run import Run, StepArguments, Trained
 from bnnzoo.testing import linear_gaussian
 
@@ -417,7 +422,7 @@ def test_training_without_a_compiler_says_so_and_why(monkeypatch: pytest.MonkeyP
 def test_a_chunk_fits_into_memory_and_lets_an_interrupt_through(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_inputs, "MAX_ENTRIES", 25)
+    monkeypatch.setattr(training_program, "MAX_ENTRIES", 25)
     found, members = natively(compiles=False, num_steps=6)
     assert members.inputs.max_steps == 25 // (3 + 3)
     assert_same(found, trained(num_steps=6))
@@ -427,7 +432,7 @@ def test_a_chunk_fits_into_memory_and_lets_an_interrupt_through(
 
 
 def test_memory_of_what_steps_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_inputs, "MAX_STEPS", 4)
+    monkeypatch.setattr(training_program, "MAX_STEPS", 4)
     own, shared = torch.arange(6.0).view(2, 3), torch.tensor(7.0)
     given = [StepArguments(StepBatch((shared + i, own + i), (None, 0)), (own * i,)) for i in range(2)]
     inputs = StepInputs(given[0], same_rows=False, num_members=2, num_others=1)
