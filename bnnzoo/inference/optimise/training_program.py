@@ -19,7 +19,7 @@ from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, Run, StepArgu
 __all__ = ["StepInputs", "TrainingPlan", "TrainingProgram", "TrainingState", "member_gradient", "moved", "retreated"]
 
 
-MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 256, 1 << 20, 1 << 25
+MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 512, 1 << 20, 1 << 25
 """Steps of a chunk, and numbers that lie in memory for those of one member and of all."""
 
 
