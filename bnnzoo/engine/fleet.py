@@ -12,7 +12,7 @@ from torch import Tensor
 from bnnzoo.engine import pytree
 from bnnzoo.engine.chunks import FIRST_BUDGET, SECONDS_PER_CHUNK, Inner, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores, threads_worth
-from bnnzoo.engine.loops import Chunk
+from bnnzoo.engine.loops import Chunk, Compiles
 from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
 from bnnzoo.engine.registers import HeldTree, Stacks, TreeRegisters
@@ -93,8 +93,8 @@ class NativeCopies(Fleet):
         Example of a row that the program keeps; empty if it keeps none.
     num_threads : int, optional
         Copies that run at a time. Default: one for each core that this process may use.
-    compiles : bool
-        False to run the traced graphs, whose results differ by rounding only.
+    compiles : bool or "cpp"
+        As in :class:`bnnzoo.engine.loops.Chunk`.
     log : EngineLog, optional
     data : sequence of tuple, optional
         Those of each copy, of the shapes of ``gradient.data``. Default: all have these.
@@ -109,7 +109,7 @@ class NativeCopies(Fleet):
         inner: Inner,
         row: tuple[Tensor, ...],
         num_threads: int | None = None,
-        compiles: bool = True,
+        compiles: Compiles = True,
         log: EngineLog | None = None,
         data: Sequence[tuple[Any, ...]] | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class NativeCopies(Fleet):
         )
         self._moving, self._resting = TreeRegisters(example.moving), TreeRegisters(example.resting)
         super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
-        self.num_threads = min(num_threads or num_cores(), self.num_copies)
+        self.num_threads, self.flops = min(num_threads or num_cores(), self.num_copies), inner.flops
         going, body = native_loop(program, inner.graph)
         given = inner.constants, tensors_of(gradient.data)
         self.chunk = Chunk(going, body, example, given, (program.key, inner.words), compiles, self.log)

@@ -20,7 +20,7 @@ from bnnzoo.engine.reports import Engine, EngineLog, EngineReport, first_line
 from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
 from bnnzoo.engine.tracer import is_writing_loops, loop_written_down
 
-__all__ = ["Chunk", "is_written_down", "while_loop"]
+__all__ = ["Chunk", "Compiles", "is_written_down", "while_loop"]
 
 type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]

@@ -11,12 +11,13 @@ from bnnzoo.engine.choose import Engine, OneByOneError
 from bnnzoo.engine.chunks import NATIVE, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.engine.decisive import content_of
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies, Runner, of_copy
+from bnnzoo.engine.loops import Compiles
 from bnnzoo.engine.lowered import flattened, tensors_of, untraced
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 
-__all__ = ["runner"]
+__all__ = ["native_copies", "runner"]
 
 
 def runner(
@@ -65,7 +66,7 @@ def runner(
     log = log or EngineLog()
     if engine == "native" or (engine == "auto" and native_pays):
         most = math.inf if engine == "native" else max_flops
-        found = _native(program, gradient, moving, resting, row, most, log, data)
+        found = native_copies(program, gradient, moving, resting, row, max_flops=most, log=log, data=data)
         if found is not None:
             return found
         if engine == "native":
@@ -77,21 +78,30 @@ def runner(
         return BatchedCopies(program, gradient, moving, resting, num_steps, num_cycles, log=log)
 
 
-def _native(
+def native_copies(
     program: Program,
     gradient: GradientFunction,
     moving: Any,
     resting: Any,
-    row: tuple[Tensor, ...],
-    max_flops: float,
-    log: EngineLog,
-    data: Sequence[tuple[Any, ...]] | None,
+    row: tuple[Tensor, ...] = (),
+    *,
+    max_flops: float = math.inf,
+    counts_flops: bool = False,
+    compiles: Compiles = True,
+    num_threads: int | None = None,
+    log: EngineLog | None = None,
+    data: Sequence[tuple[Any, ...]] | None = None,
 ) -> NativeCopies | None:
-    """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
+    """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower.
+
+    Arguments are those of :func:`runner` and :class:`bnnzoo.engine.fleet.NativeCopies`. With ``counts_flops`` the operations of
+    a gradient are counted whatever ``max_flops``; ``log`` takes down why they cannot be compiled.
+    """
+    log = log or EngineLog()
     theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))
     args = theta, *inputs, *gradient.data
     flat, _ = flattened(gradient.single, args)
-    tensors, counts = tensors_of(args), max_flops < math.inf
+    tensors, counts = tensors_of(args), counts_flops or max_flops < math.inf
     inner = gradient.shared(
         ("gradient", kinds_of(tensors), counts), lambda: inner_graph(flat, tensors, counts_flops=counts, log=log)
     )
@@ -105,6 +115,6 @@ def _native(
         return None
     return compiled_or_none(
         inner,
-        lambda found: NativeCopies(program, gradient, moving, resting, found, row, log=log, data=data),
+        lambda found: NativeCopies(program, gradient, moving, resting, found, row, num_threads, compiles, log, data),
         log,
     )

@@ -26,13 +26,13 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.program.turns import aside, one_at_a_time
 from bnnzoo.core.verdict import verdict
-from bnnzoo.engine import points
+from bnnzoo.engine import points, runner
 from bnnzoo.engine.cores import one_core
 from bnnzoo.inference import config
 from bnnzoo.inference.config import run_together
 from bnnzoo.inference.fit import fitted
 from bnnzoo.inference.many import ManyFits, in_blocks, seed_of_fit
-from bnnzoo.inference.optimise import native_training
+from bnnzoo.inference.optimise import training_engines
 
 NUTS = bz.NUTS(num_chains=2, num_warmup=60, num_draws=40)
 
@@ -121,13 +121,13 @@ def test_all_other_methods_agree_with_fits_one_by_one(method: Any) -> None:
     "method", [bz.FullRankVI(num_steps=60), bz.FlowVI(bz.FullRankVI(num_steps=60), num_steps=60)], ids=str
 )
 def test_gradients_of_members_are_traced_once_for_all_fits(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    traced, trace = [], native_training.inner_graph
+    traced, trace = [], runner.inner_graph
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         traced.append(method)
         return trace(*args, **kwargs)
 
-    monkeypatch.setattr(native_training, "inner_graph", noted)
+    monkeypatch.setattr(runner, "inner_graph", noted)
     together(method, datasets(3), engine="native")
     assert len(traced) == (2 if isinstance(method, bz.FlowVI) else 1)  # a flow's Gaussian is trained first
 
@@ -145,13 +145,14 @@ def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: py
         with pyro.plate("rows", len(x)):
             pyro.sample("y", outcome(**parts[outcome]), obs=y)
 
-    made, native = [], native_training.NativeMembers
+    made, native = [], training_engines.NativeTraining
 
     def noted(*args: Any, **kwargs: Any) -> Any:
-        made.append(native(*args, **kwargs).chunk.how)
-        return native(*args, **kwargs)
+        found = native(*args, **kwargs)
+        made.append(found.copies.how)
+        return found
 
-    monkeypatch.setattr(native_training, "NativeMembers", noted)
+    monkeypatch.setattr(training_engines, "NativeTraining", noted)
     x = torch.linspace(-1.0, 1.0, 20)
     together(bz.MAP(), [(x, (x > 0).to(x))] * 40, model)
     assert set(made) == {"compiled"}

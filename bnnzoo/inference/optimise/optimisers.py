@@ -26,12 +26,10 @@ class Optimiser(Protocol):
         """Return the numbers ``[num_steps, K]`` that each step needs, given the schedule's ``factors[num_steps]``."""
         ...
 
-    def move(
-        self, gradient: Tensor, state: State, scalars: tuple[Tensor, ...], noise: tuple[Tensor, ...]
-    ) -> tuple[Tensor, State]:
+    def move(self, gradient: Tensor, state: State, scalars: tuple[Tensor, ...]) -> tuple[Tensor, State]:
         """Return how far to move uphill ``[C, Q]``, and the next state.
 
-        ``scalars`` are the step's row of the table, ``noise`` its random numbers, for dynamics that add noise.
+        ``scalars`` are the step's row of the table.
         """
         ...
 
@@ -64,7 +62,7 @@ class Adam:
     --------
     >>> adam, gradient = Adam(0.1), torch.tensor([[2.0, -30.0]])
     >>> row = adam.scalars(torch.ones(1, dtype=torch.float64))[0]
-    >>> move, state = adam.move(gradient, adam.start(gradient), row.unbind(), ())
+    >>> move, state = adam.move(gradient, adam.start(gradient), row.unbind())
     >>> [[round(float(m), 3) for m in move[0]]]  # the first step moves by the learning rate, however steep the slope
     [[0.1, -0.1]]
     """
@@ -85,9 +83,7 @@ class Adam:
         corrections = (1 / (1 - self.momentum**t), 1 / (1 - self.second_momentum**t))
         return torch.stack([self.learning_rate * factors, *corrections], 1)
 
-    def move(
-        self, gradient: Tensor, state: State, scalars: tuple[Tensor, ...], noise: tuple[Tensor, ...]
-    ) -> tuple[Tensor, State]:
+    def move(self, gradient: Tensor, state: State, scalars: tuple[Tensor, ...]) -> tuple[Tensor, State]:
         """Return how far to move uphill ``[C, Q]``, and both moments."""
         mean, square = state
         rate, mean_correction, square_correction = scalars
@@ -128,8 +124,8 @@ class SGD:
     --------
     >>> sgd, gradient = SGD(0.1, momentum=0.5), torch.ones(1, 1)
     >>> (rate,) = sgd.scalars(torch.ones(1, dtype=torch.float64))
-    >>> first, state = sgd.move(gradient, sgd.start(gradient), rate.unbind(), ())
-    >>> second, _ = sgd.move(gradient, state, rate.unbind(), ())
+    >>> first, state = sgd.move(gradient, sgd.start(gradient), rate.unbind())
+    >>> second, _ = sgd.move(gradient, state, rate.unbind())
     >>> round(float(first), 3), round(float(second), 3)
     (0.1, 0.15)
     """
@@ -146,9 +142,7 @@ class SGD:
         """Return the learning rate ``[num_steps, 1]``."""
         return self.learning_rate * factors[:, None]
 
-    def move(
-        self, gradient: Tensor, state: State, scalars: tuple[Tensor, ...], noise: tuple[Tensor, ...]
-    ) -> tuple[Tensor, State]:
+    def move(self, gradient: Tensor, state: State, scalars: tuple[Tensor, ...]) -> tuple[Tensor, State]:
         """Return how far to move uphill ``[C, Q]``, and the velocity."""
         (velocity,), (rate,) = state, scalars
         velocity = self.momentum * velocity + gradient

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,18 +14,16 @@ from bnnzoo.core.settings import check_settings
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.cpp.toolchain import NoCompiler
 from bnnzoo.engine.fits import over_all_fits
-from bnnzoo.engine.lowered import ENGINES, Lowered
 from bnnzoo.engine.reports import EngineLog, ran_as
 from bnnzoo.engine.torch_private import LoweringWarning
-from bnnzoo.inference.optimise.batches import Batches, RowBatches, StepBatch
-from bnnzoo.inference.optimise.native_training import native_members, trained_natively
-from bnnzoo.inference.optimise.objectives import MemberObjective, Objective, ObjectiveInputs
-from bnnzoo.inference.optimise.observers import Observer, StepProgress
-from bnnzoo.inference.optimise.optimisers import Optimiser, State
+from bnnzoo.inference.optimise.batches import Batches, RowBatches
+from bnnzoo.inference.optimise.objectives import MemberObjective, Objective
+from bnnzoo.inference.optimise.observers import Observer, SeesChunks, StepProgress
+from bnnzoo.inference.optimise.optimisers import Optimiser
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.inference.optimise.training_program import moved, retreated
-from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
+from bnnzoo.inference.optimise.training_engines import BatchedTraining, TrainingEngine, native_training
+from bnnzoo.inference.optimise.training_run import NoiseSource, Run, Steps, Trained
 
 __all__ = ["train"]
 
@@ -127,60 +124,50 @@ def train(
     pays = context.engine == "auto" and over_all_fits(num_steps) >= NATIVE_PAYS_FROM
     if (pays or context.engine == "native") and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
-        native = native_members(run, steps.first, same_rows, log, is_asked=context.engine == "native")
-    if native is None:
-        reasons = log.report().reasons
-        if any(NoCompiler.__name__ in reason for reason in reasons):
-            warnings.warn(
-                f"Training runs as traced graphs, several times slower: {'; '.join(reasons)}.",
-                LoweringWarning,
-                stacklevel=2,
-            )
-        one_step = shared(("step", optimiser, num_own), lambda: _lowered_step(objective, optimiser, num_own))
-        return _trained_in_batch(run, one_step, steps, reasons)
-    ran_as("native")
-    return trained_natively(native, run, steps)
+        native = native_training(run, steps.first, same_rows, log, is_asked=context.engine == "native")
+    if native is not None:
+        ran_as("native")
+        return _trained(native, run, steps)
+    reasons = log.report().reasons
+    if any(NoCompiler.__name__ in reason for reason in reasons):
+        warnings.warn(
+            f"Training runs as traced graphs, several times slower: {'; '.join(reasons)}.",
+            LoweringWarning,
+            stacklevel=2,
+        )
+    return _trained(BatchedTraining(run, steps.first, reasons), run, steps)
 
 
-def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps, reasons: tuple[str, ...]) -> Trained:
-    """Train all members in one batch: one call from Python a step; ``reasons`` say why not in native code."""
-    constants, observe = run.constants, run.observe
-    show: StepProgress | None = None
-    params, state, good = run.start, run.optimiser.start(run.start), run.start
+def _trained(members: TrainingEngine, run: Run, steps: Steps) -> Trained:
+    """Train in chunks; observers see every iterate after the chunk, and a run that they end goes back to where they did."""
+    show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
+    sees = run.observe.see if members.keeps_iterates and isinstance(run.observe, SeesChunks) else None
     values: list[Tensor] = []
-    step: Callable[..., Any] | None = None
-    batch: StepBatch | None = None
-    tensors: list[Tensor] = []
+    seen, ends, complete = 0, False, True
     try:
-        for taken, row in enumerate(run.table.unbind(0), start=1):
-            last, (batch, drawn) = batch, next(steps)
-            tensors = tensors if batch is last else tensors_of(batch)
-            if step is None:
-                arguments = (params, state, row, constants, drawn, batch)
-                specialized = one_step.specialize(*arguments, num_calls=run.num_steps)
-                ran_as(ENGINES[specialized.how], reasons)
-                step = specialized.flat
-                show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
-            before = params
-            with torch.no_grad():
-                params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
-            state = tuple(moments)
-            if taken % STEPS_PER_LOOK == 0:
-                if bool(value.isnan().any()):
-                    params, good = retreated(before, params, good, values[-1], value)
-                else:
-                    good = before
-            ends = observe is not None and observe(taken, params, value)
+        while seen < run.num_steps and not ends:
+            table = run.table[seen : seen + members.budget]
+            value = members.advance(table, steps.take(len(table)) if members.reads_steps else ())
             values.append(value)
-            if ends:
-                break
-            if show is not None:
-                show(taken, value)
+            if run.observe is None or sees is not None:
+                if sees is not None:
+                    sees(seen + 1, members.iterates(len(table)))
+                first, seen = seen + 1, seen + len(table)
+                while show.due <= seen:
+                    show(show.due, value[:, show.due - first])
+                continue
+            for params, column in zip(members.iterates(len(table)).unbind(1), value.unbind(1), strict=True):
+                ends = bool(run.observe(seen + 1, params.clone() if members.keeps_iterates else params, column))
+                seen += 1
+                if ends:
+                    break
+                show(seen, column)
     except KeyboardInterrupt:
-        if not values:
+        if not seen:
             raise
-        return Trained(params, state, torch.stack(values, 1), False, good)
-    return Trained(params, state, torch.stack(values, 1), True, good)
+        complete = False
+    members.go_back(seen)
+    return members.ended(torch.cat(values, 1)[:, :seen], complete)
 
 
 def _check_with_parts(part: object) -> None:
@@ -189,20 +176,3 @@ def _check_with_parts(part: object) -> None:
         check_settings(part)
         for field in fields(part):
             _check_with_parts(getattr(part, field.name))
-
-
-def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> Lowered:
-    """Return ``(params, state, row of the table, constants, noise, batch) -> (params, *state, value)``."""
-
-    def stepping(value_and_grad: Callable[[Tensor, ObjectiveInputs], tuple[Tensor, Tensor]]) -> Callable[..., Any]:
-        def step(
-            params: Tensor, state: State, row: Tensor, constants: State, noise: State, batch: StepBatch
-        ) -> tuple[Tensor, ...]:
-            numbers = row.unbind()
-            value, gradient = value_and_grad(params, ObjectiveInputs(numbers[num_own:], constants, noise, batch))
-            params, state, value = moved(optimiser, params, state, numbers[:num_own], noise, value, gradient)
-            return params, *state, value
-
-        return step
-
-    return Lowered(stepping(objective.value_and_grad), stepping(objective.looped_value_and_grad))

@@ -65,6 +65,8 @@ class Steps:
 
     def take(self, num_steps: int) -> list[StepArguments]:
         """Return what the next steps are given."""
+        if num_steps == 1:
+            return [next(self)]
         found = [next(self)] if self._waiting is not None else []
         num_left = num_steps - len(found)
         drawn = self._noise.ahead(num_left) if isinstance(self._noise, NoiseAhead) and num_left else None

@@ -24,7 +24,7 @@ def moved(optimiser: Optimiser, given: Tensor, factors: Tensor | None = None) ->
     state = optimiser.start(params)
     table = optimiser.scalars(torch.ones(len(given), dtype=torch.float64) if factors is None else factors)
     for gradient, row in zip(given, table.to(params), strict=True):
-        move, state = optimiser.move(gradient, state, row.unbind(), ())
+        move, state = optimiser.move(gradient, state, row.unbind())
         params = params + move
     return params
 

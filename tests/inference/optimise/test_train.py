@@ -250,6 +250,7 @@ def test_interrupted_it_keeps_what_there_is() -> None:
     assert found.num_steps == 5
     whole = trained(num_steps=50)
     assert torch.equal(found.trace, whole.trace[:, :5])
+    assert torch.equal(found.params, kept.iterates[-1])
 
 
 def test_interrupted_before_the_first_step_there_is_nothing() -> None:

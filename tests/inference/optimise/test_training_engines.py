@@ -1,4 +1,4 @@
-"""Training in native chunks: the steps of the batched loop, whatever is asked of it, and back to that loop where it must."""
+"""Training in native chunks: the steps of the batch, whatever is asked of it, and back to the batch where it must."""
 
 import itertools
 import subprocess
@@ -18,23 +18,30 @@ from torch import Tensor
 import bnnzoo as bz
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.engine import cores
+from bnnzoo.engine import cores, runner
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.chunks import Inner, inner_graph
 from bnnzoo.engine.cpp import toolchain
+from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
+from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
-from bnnzoo.inference.optimise import native_members, native_training
+from bnnzoo.inference.optimise import training_engines, training_program
 from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, StepBatch
-from bnnzoo.inference.optimise.native_members import NativeMembers
-from bnnzoo.inference.optimise.native_training import member_gradient
 from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
 from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
-from bnnzoo.inference.optimise.step_inputs import StepInputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.optimise.training_engines import NativeTraining, native_training
+from bnnzoo.inference.optimise.training_program import (
+    StepInputs,
+    TrainingPlan,
+    TrainingProgram,
+    TrainingState,
+    member_gradient,
+)
 from bnnzoo.inference.optimise.training_run import Run, StepArguments, Trained
 from bnnzoo.testing import linear_gaussian
 
@@ -42,7 +49,7 @@ TARGET = linear_gaussian()
 START = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 NUM_STEPS = 40
 
-type Natively = Callable[..., tuple[Trained, NativeMembers]]
+type Natively = Callable[..., tuple[Trained, NativeTraining]]
 
 
 def trained(objective=None, optimiser=None, schedule=None, batches=None, start=START, **settings) -> Trained:
@@ -62,19 +69,26 @@ def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
     """Train in chunks however short the run."""
 
     def run(*args: Any, compiles: bool = True, num_threads: int = 2, budget: int = 7, **settings) -> Any:
-        made: list[NativeMembers] = []
+        made: list[NativeTraining] = []
+        whole = training_engines.native_copies
 
-        def make(run: Run, first: StepArguments, same_rows: bool, log: EngineLog, **_: bool) -> NativeMembers:
-            inner = member_gradient(run, first)
-            assert inner is not None
-            made.append(NativeMembers(run, inner, first, same_rows, num_threads, compiles))
-            assert made[0].is_native() == compiles
-            made[0].budget = min(budget, made[0].max_steps)
-            return made[0]
+        def copies(*args: Any, **given: Any) -> NativeCopies | None:
+            return whole(*args, **{**given, "num_threads": num_threads, "compiles": compiles and "cpp"})
+
+        def make(run: Run, first: StepArguments, same_rows: bool, log: EngineLog, **_: bool) -> NativeTraining:
+            found = native_training(run, first, same_rows, log)
+            assert found is not None, log.report()
+            assert found.copies.how == ("compiled" if compiles else "traced")
+            found.budget = min(budget, found.inputs.max_steps)
+            made.append(found)
+            return found
 
         with monkeypatch.context() as patch:
             patch.setattr(train.__module__ + ".NATIVE_PAYS_FROM", 1)
-            patch.setattr(train.__module__ + ".native_members", make)
+            patch.setattr(train.__module__ + ".native_training", make)
+            patch.setattr(training_engines, "native_copies", copies)
+            if not compiles:
+                patch.setattr(NativeCopies, "is_native", lambda _: True)
             found = trained(*args, **settings)
         assert len(made) == 1
         return found, made[0]
@@ -99,6 +113,27 @@ def test_native_steps_are_those_of_the_batch_in_single_precision(natively: Nativ
     found, _ = natively(**settings)
     assert found.params.dtype == torch.float32
     assert_same(found, trained(**settings), tolerance=1e-4)
+
+
+def test_the_program_of_a_member_runs_as_a_batch_of_copies_too() -> None:
+    """As every program of the engine does; training takes one graph a step instead, which is faster."""
+    own = build_density(TARGET.model, *TARGET.data)
+    table = Adam(0.03).scalars(Cosine().factors(NUM_STEPS)).to(START)
+    run = Run(log_joint_objective(own), Adam(0.03), table, 3, (), START, None, FitContext().progress, "loss")
+    first = StepArguments(StepBatch(own.data, (None, None)), ())
+    found = member_gradient(run, first, True, StepInputs(first, True, len(START), 3))
+    assert found is not None and found[1] is None
+    counter, number = torch.zeros(3, dtype=torch.int64), START.new_zeros(3)
+    rows = START.new_zeros(3, NUM_STEPS, 1), START.new_zeros(3, NUM_STEPS + 1, 3)
+    moving = TrainingState(START, START, Adam().start(START), number, number, counter, counter, *rows)
+    resting = TrainingPlan(START, counter, counter + NUM_STEPS, table.expand(3, *table.shape))
+    copies = BatchedCopies(TrainingProgram(Adam(0.03), 3), found[0], moving, resting)
+    while bool(copies.program.going(copies.moving, copies.resting).any()):
+        copies.advance()
+    wanted = trained()
+    torch.testing.assert_close(copies.moving.params, wanted.params, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(copies.moving.values[:, :, 0], wanted.trace, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(copies.resting.good, wanted.last_good, rtol=1e-10, atol=1e-10)
 
 
 class Stream:
@@ -155,7 +190,7 @@ def test_neither_threads_nor_lengths_of_chunks_change_anything(
     monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
     one, _ = natively(num_threads=1, budget=100)
     two, members = natively(num_threads=3, budget=1)
-    assert members.num_threads == 3
+    assert members.copies.num_threads == 3
     assert torch.equal(one.params, two.params) and torch.equal(one.trace, two.trace)
 
 
@@ -202,15 +237,19 @@ def test_interrupted_by_what_observes_it_keeps_what_was_seen(natively: Natively)
 def test_interrupted_in_the_middle_of_a_chunk_it_goes_back_to_its_beginning(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, move = [], NativeMembers._move
+    calls, run, advance = [], Chunk.__call__, NativeTraining.advance
 
-    def interrupted(members: NativeMembers, member: int) -> None:
-        calls.append(member)
+    def interrupted(*given: Any) -> None:
+        calls.append(given)
         if len(calls) == 8:  # the second member of the third chunk
             raise KeyboardInterrupt
-        move(members, member)
+        run(*given)
 
-    monkeypatch.setattr(NativeMembers, "_move", interrupted)
+    def advanced(*given: Any) -> Tensor:
+        monkeypatch.setattr(Chunk, "__call__", interrupted)  # native code was tried before this
+        return advance(*given)
+
+    monkeypatch.setattr(NativeTraining, "advance", advanced)
     found, _ = natively(num_threads=1, budget=5)
     assert not found.complete
     assert 0 < found.num_steps < NUM_STEPS
@@ -220,14 +259,14 @@ def test_interrupted_in_the_middle_of_a_chunk_it_goes_back_to_its_beginning(
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import bnnzoo as bz
-from bnnzoo.inference.optimise.native_members import NativeMembers
+from bnnzoo.inference.optimise.training_engines import NativeTraining
 from bnnzoo.testing import linear_gaussian
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
-moving, move, sent = threading.Event(), NativeMembers._move, []
+moving, advance, sent = threading.Event(), NativeTraining.advance, []
 
-def noted(members, member):
+def noted(*given):
     moving.set()
-    move(members, member)
+    return advance(*given)
 
 def interrupt():
     moving.wait()
@@ -235,7 +274,7 @@ def interrupt():
     sent.append(time.perf_counter())
     os.kill(os.getpid(), signal.SIGINT)
 
-NativeMembers._move = noted
+NativeTraining.advance = noted
 threading.Thread(target=interrupt, daemon=True).start()
 target = linear_gaussian()
 posterior = bz.fit(target.model, eval(sys.argv[1]), *target.data, progress=False)
@@ -263,7 +302,7 @@ def interrupt() -> bool:
 def test_interrupted_before_the_first_step_there_is_nothing(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NativeMembers, "_move", lambda *_: interrupt())
+    monkeypatch.setattr(NativeCopies, "advance", lambda _: interrupt())
     with pytest.raises(KeyboardInterrupt):
         natively()
 
@@ -316,11 +355,11 @@ def test_short_runs_and_coupled_members_stay_in_the_batch(
         value_and_grad, looped_value_and_grad = alone.value_and_grad, alone.looped_value_and_grad
 
     coupled = Coupled()
-    monkeypatch.setattr(native_training, "NativeMembers", None)
+    monkeypatch.setattr(training_engines, "NativeTraining", None)
     ended = trained(objective or coupled, num_steps=min(num_steps, 30))
     assert ended.num_steps == 30
     run, first = a_run(objective or coupled)
-    assert (member_gradient(run, first) is None) == (objective is None)
+    assert (member_gradient(run, first, True, StepInputs(first, True, 3, 3)) is None) == (objective is None)
 
 
 def a_run(objective: MemberObjective) -> tuple[Run, StepArguments]:
@@ -333,18 +372,18 @@ def test_large_steps_stay_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = torch.eye(3, dtype=torch.float64)
     run, first = a_run(MemberObjective(lambda params, inputs: -(matrix @ params[:, None] ** 2).sum()))
     compiled = []
-    monkeypatch.setattr(native_training, "compiled_or_none", lambda inner, make, log: compiled.append(inner))
-    native_training.native_members(run, first, True, EngineLog())
+    monkeypatch.setattr(runner, "compiled_or_none", lambda inner, make, log: compiled.append(inner))
+    native_training(run, first, True, EngineLog())
     assert len(compiled) == 1
-    monkeypatch.setattr(native_training, "MAX_FLOPS", 1)
-    native_training.native_members(run, first, True, EngineLog())
+    monkeypatch.setattr(training_engines, "MAX_FLOPS", 1)
+    native_training(run, first, True, EngineLog())
     assert len(compiled) == 1
-    native_training.native_members(run, first, True, EngineLog(), is_asked=True)
+    native_training(run, first, True, EngineLog(), is_asked=True)
     assert len(compiled) == 2
 
 
 def test_native_code_that_is_asked_for_trains_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_training, "MAX_FLOPS", -1)
+    monkeypatch.setattr(training_engines, "MAX_FLOPS", -1)
     for engine, expected in (("native", "native"), ("auto", "graph")):
         found = bz.fit(TARGET.model, bz.MAP(num_steps=450, polish_steps=0), *TARGET.data, engine=engine, progress=False)
         assert found.info.engine.engine == expected
@@ -356,7 +395,7 @@ def test_what_cannot_be_written_in_native_code_stays_in_the_batch() -> None:
 
     run, first = a_run(MemberObjective(objective))
     log = EngineLog()
-    assert native_training.native_members(run, first, True, log) is None
+    assert native_training(run, first, True, log) is None
     assert any("sort" in reason for reason in log.report().reasons), log.report().reasons
 
 
@@ -383,26 +422,29 @@ def test_training_without_a_compiler_says_so_and_why(monkeypatch: pytest.MonkeyP
 def test_a_chunk_fits_into_memory_and_lets_an_interrupt_through(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_members, "MAX_ENTRIES", 25)
+    monkeypatch.setattr(training_program, "MAX_ENTRIES", 25)
     found, members = natively(compiles=False, num_steps=6)
-    assert members.max_steps == 25 // (3 + 3)
+    assert members.inputs.max_steps == 25 // (3 + 3)
     assert_same(found, trained(num_steps=6))
     began = time.perf_counter()
     members.advance(torch.ones(1, 3, dtype=torch.float64), [StepArguments(StepBatch((), ()), ())])
     assert time.perf_counter() - began < 0.5
 
 
-def test_memory_of_what_steps_are_given() -> None:
+def test_memory_of_what_steps_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_program, "MAX_STEPS", 4)
     own, shared = torch.arange(6.0).view(2, 3), torch.tensor(7.0)
     given = [StepArguments(StepBatch((shared + i, own + i), (None, 0)), (own * i,)) for i in range(2)]
-    inputs = StepInputs(given[0], same_rows=False, max_steps=4)
+    inputs = StepInputs(given[0], same_rows=False, num_members=2, num_others=1)
     assert inputs.shapes == ((3,), (), (3,))
     inputs.write(given)
     noise, number, rows = inputs.of_member(1)
     assert noise[:2].tolist() == [[0.0, 0.0, 0.0], [3.0, 4.0, 5.0]]
     assert number[:2, 0].tolist() == [7.0, 8.0]
     assert rows[:2].tolist() == [[3.0, 4.0, 5.0], [4.0, 5.0, 6.0]]
-    assert [tuple(each.shape) for each in StepInputs(given[0], same_rows=True, max_steps=4).of_member(0)] == [(4, 3)]
+    assert [
+        tuple(each.shape) for each in StepInputs(given[0], same_rows=True, num_members=2, num_others=1).of_member(0)
+    ] == [(4, 3)]
 
 
 @pytest.mark.slow
@@ -420,17 +462,17 @@ def test_methods_find_what_they_find_in_the_batch(method, monkeypatch: pytest.Mo
     def found(engine: Engine) -> Tensor:
         return bz.fit(TARGET.model, method, *TARGET.data, progress=False, engine=engine).draws()
 
-    made: list[NativeMembers] = []
-    whole = NativeMembers.__init__
+    made: list[NativeTraining] = []
+    whole = NativeTraining.__init__
 
-    def counted(members: NativeMembers, *args: Any, **settings: Any) -> None:
+    def counted(members: NativeTraining, *args: Any, **settings: Any) -> None:
         whole(members, *args, **settings)
         made.append(members)
 
     wanted = found("graph")
-    monkeypatch.setattr(NativeMembers, "__init__", counted)
+    monkeypatch.setattr(NativeTraining, "__init__", counted)
     torch.testing.assert_close(found("native"), wanted, rtol=1e-7, atol=1e-7)
-    assert made and all(each.chunk.how == "compiled" for each in made)
+    assert made and all(each.copies.how == "compiled" for each in made)
 
 
 def test_a_fit_of_default_length_runs_in_native_code_and_a_trial_does_not() -> None:
@@ -448,7 +490,7 @@ def test_searches_of_one_fit_share_the_gradient(monkeypatch: pytest.MonkeyPatch)
         gradients.append(inner_graph(*args, **settings))
         return gradients[-1]
 
-    monkeypatch.setattr(native_training, "inner_graph", traced)
+    monkeypatch.setattr(runner, "inner_graph", traced)
     x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def separated(x: Tensor, y: Tensor) -> None:
