@@ -86,7 +86,7 @@ class Nest:
             return [f"for (int64_t {i} = 0; {i} < {size}; ++{i}) {{", *self.body.lines, "}"]
         place = f"{i} - first" if size > BLOCK else i
         pays = self.body.cuts and size >= CUT_STEPS
-        rows, passes = _passes(self.body, place) if pays else ([], [self.body.lines])
+        rows, passes = _passes(self.body, place, min(size, BLOCK)) if pays else ([], [self.body.lines])
         blocks = bool(rows) and size > BLOCK
         first, end = ("first", "end") if blocks else ("0", str(size))
         lines = list(rows)
@@ -120,7 +120,7 @@ class Nest:
         return [each.last for each in self.reductions if each.depth == depth and each.last]
 
 
-def _passes(body: Body, place: str) -> tuple[list[str], list[list[str]]]:
+def _passes(body: Body, place: str, num_places: int) -> tuple[list[str], list[list[str]]]:
     """Return rows of memory, and the lines of each loop into which a loop whose steps may be taken in any order is cut.
 
     Behind a cut, what was loaded before is loaded again, and what was computed waits at a ``place`` of a row.
@@ -156,7 +156,7 @@ def _passes(body: Body, place: str) -> tuple[list[str], list[list[str]]]:
     for name in waiting:
         number = max(k for k, start in enumerate(starts) if start <= defined[name])
         passes[number].append(f"row_{name}[{place}] = {name};")
-    return [f"alignas(64) {types[name]} row_{name}[{BLOCK}];" for name in waiting], passes
+    return [f"alignas(64) {types[name]} row_{name}[{num_places}];" for name in waiting], passes
 
 
 class Statements:
