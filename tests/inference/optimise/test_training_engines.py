@@ -22,7 +22,7 @@ from bnnzoo.engine import cores, runner
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.chunks import Inner, inner_graph
 from bnnzoo.engine.cpp import toolchain
-from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
+from bnnzoo.engine.fleet import NativeCopies
 from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
@@ -37,9 +37,6 @@ from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.optimise.training_engines import NativeTraining, native_training
 from bnnzoo.inference.optimise.training_program import (
     StepInputs,
-    TrainingPlan,
-    TrainingProgram,
-    TrainingState,
     member_gradient,
 )
 from bnnzoo.inference.optimise.training_run import Run, StepArguments, Trained
@@ -113,27 +110,6 @@ def test_native_steps_are_those_of_the_batch_in_single_precision(natively: Nativ
     found, _ = natively(**settings)
     assert found.params.dtype == torch.float32
     assert_same(found, trained(**settings), tolerance=1e-4)
-
-
-def test_the_program_of_a_member_runs_as_a_batch_of_copies_too() -> None:
-    """As every program of the engine does; training takes one graph a step instead, which is faster."""
-    own = build_density(TARGET.model, *TARGET.data)
-    table = Adam(0.03).scalars(Cosine().factors(NUM_STEPS)).to(START)
-    run = Run(log_joint_objective(own), Adam(0.03), table, 3, (), START, None, FitContext().progress, "loss")
-    first = StepArguments(StepBatch(own.data, (None, None)), ())
-    found = member_gradient(run, first, True, StepInputs(first, True, len(START), 3))
-    assert found is not None and found[1] is None
-    counter, number = torch.zeros(3, dtype=torch.int64), START.new_zeros(3)
-    rows = START.new_zeros(3, NUM_STEPS, 1), START.new_zeros(3, NUM_STEPS + 1, 3)
-    moving = TrainingState(START, START, Adam().start(START), number, number, counter, counter, *rows)
-    resting = TrainingPlan(START, counter, counter + NUM_STEPS, table.expand(3, *table.shape))
-    copies = BatchedCopies(TrainingProgram(Adam(0.03), 3), found[0], moving, resting)
-    while bool(copies.program.going(copies.moving, copies.resting).any()):
-        copies.advance()
-    wanted = trained()
-    torch.testing.assert_close(copies.moving.params, wanted.params, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(copies.moving.values[:, :, 0], wanted.trace, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(copies.resting.good, wanted.last_good, rtol=1e-10, atol=1e-10)
 
 
 class Stream:
