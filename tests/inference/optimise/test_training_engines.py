@@ -14,6 +14,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
 import bnnzoo as bz
 from bnnzoo.core.method import FitContext
@@ -35,10 +36,7 @@ from bnnzoo.inference.optimise.schedules import Constant, Cosine
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.optimise.training_engines import NativeTraining, native_training
-from bnnzoo.inference.optimise.training_program import (
-    StepInputs,
-    member_gradient,
-)
+from bnnzoo.inference.optimise.training_program import StepInputs, member_gradient
 from bnnzoo.inference.optimise.training_run import Run, StepArguments, Trained
 from bnnzoo.testing import linear_gaussian
 
@@ -110,6 +108,14 @@ def test_native_steps_are_those_of_the_batch_in_single_precision(natively: Nativ
     found, _ = natively(**settings)
     assert found.params.dtype == torch.float32
     assert_same(found, trained(**settings), tolerance=1e-4)
+
+
+def test_rows_of_steps_are_written_in_place(natively: Natively) -> None:
+    """And not into a copy of all the iterates of a chunk, which takes longer than a step."""
+    graph: Any = natively(compiles=False)[1].copies.chunk._function
+    targets = [node.target for each in graph.modules() if isinstance(each, GraphModule) for node in each.graph.nodes]
+    assert targets.count(torch.ops.aten.index_put_.default) == 2  # values and iterates
+    assert torch.ops.aten.index_put.default not in targets
 
 
 class Stream:
