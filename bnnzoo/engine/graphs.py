@@ -282,27 +282,43 @@ def trace_shapes(
 
 
 def _in_place(graph: GraphModule) -> GraphModule:
-    """Write rows into the buffers themselves where a changed copy would be written back over the whole of them."""
+    """Write rows into the buffers themselves where a changed copy would be written back over the whole of them.
+
+    They are written before what they are made of is overwritten, if nothing sees the buffer from there on.
+    """
     for module in graph.modules():
         if not isinstance(module, GraphModule):
             continue
-        written: dict[Node, set[Node]] = {}  # of each changed copy, what has been written into since
-        for node in module.graph.nodes:
+        written: dict[Node, dict[Node, Node]] = {}  # of each changed copy, what has been written into since, and where
+        for node in list(module.graph.nodes):
             if node.target is torch.ops.aten.index_put.default:
-                written[node] = set()
+                written[node] = {}
             if node.target is not torch.ops.aten.copy_.default:
                 continue
             buffer, changed = node.args[:2]
             if changed in written and changed.args[0] is buffer and len(changed.users) == 1:
                 taken = {_seen_in(each) for each in changed.all_input_nodes if each is not buffer}
-                if not taken & written[changed]:
+                place = min((at for since, at in written[changed].items() if since in taken), default=node)
+                if place is node or not _is_seen(buffer, place, node):
+                    if place is not node:
+                        place.prepend(node)
                     node.target, node.args = torch.ops.aten.index_put_.default, changed.args
                     module.graph.erase_node(changed)
                     del written[changed]
             for since in written.values():
-                since.add(_seen_in(buffer))
+                since.setdefault(_seen_in(buffer), node)
         module.recompile()
     return graph
+
+
+def _is_seen(buffer: Node, start: Node, end: Node) -> bool:
+    """Return whether a node from ``start`` to before ``end`` takes a tensor or a view of it."""
+    node = start
+    while node is not end:
+        if any(_seen_in(each) is _seen_in(buffer) for each in node.all_input_nodes):
+            return True
+        node = node.next
+    return False
 
 
 def _seen_in(node: Node) -> Node:

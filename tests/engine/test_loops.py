@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
 from bnnzoo.engine.loops import Chunk, while_loop
 from bnnzoo.engine.torch_private import LoweringWarning
@@ -145,6 +146,30 @@ def test_a_row_is_written_where_the_number_was_before_the_step(first: int) -> No
         packed = chunk.pack((torch.tensor(begin), rows.clone()))
         chunk(packed, chunk.pack_fixed(torch.ones(2)))
         assert float(chunk.unpack(packed)[1].sum()) == expected
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_row_of_what_a_step_overwrites_is_written_before(is_seen: bool, compiles: bool) -> None:
+    """In place, unless what is written back before it takes an entry of the rows as they were."""
+
+    def body(state: Any, fixed: Any) -> Any:
+        step, point, matrix, rows = state
+        seen = rows[1:4] if is_seen else matrix + 1
+        return step + 1, torch.sin(point) + 1, seen, rows.index_put((step.view(1),), point[None])
+
+    begin = torch.tensor(0), torch.linspace(-1, 1, 6), torch.ones(3, 6), torch.full((5, 6), 2.0)
+    chunk = Chunk(lambda state, last: state[0] < last, body, begin, torch.tensor(4), compiles=compiles)
+    packed = chunk.pack(begin)
+    chunk(packed, chunk.pack_fixed(torch.tensor(4)))
+    expected: Any = begin
+    for _ in range(4):
+        expected = body(expected, None)
+    torch.testing.assert_close(chunk.unpack(packed), expected)
+    if not compiles:
+        graph: Any = chunk._function
+        nodes = [node for each in graph.modules() if isinstance(each, GraphModule) for node in each.graph.nodes]
+        assert any(node.target is torch.ops.aten.index_put_.default for node in nodes) != is_seen
 
 
 def test_a_loop_leaves_alone_what_it_begins_from() -> None:

@@ -91,7 +91,6 @@ def _trial(run: Run, max_steps: int) -> tuple[TrainingState, TrainingPlan]:
     taken, nothing = torch.full((num_members,), STEPS_PER_LOOK - 2), start.new_zeros(num_members)
     num_rows = max_steps + 1 if run.observe is not None else 0
     moving = TrainingState(
-        start.new_zeros(1, num_rows, num_params).expand(num_members, -1, -1),
         start,
         start,
         run.optimiser.start(start),
@@ -100,6 +99,7 @@ def _trial(run: Run, max_steps: int) -> tuple[TrainingState, TrainingPlan]:
         taken,
         taken,
         start.new_zeros(num_members, max_steps, 1),
+        start.new_zeros(1, num_rows, num_params).expand(num_members, -1, -1),
     )
     table = TRIAL_STEP_FACTOR * run.table[:1].repeat(max_steps, 1)
     return moving, TrainingPlan(start, taken, taken + min(max_steps, 3), table.expand(num_members, *table.shape))
@@ -133,8 +133,8 @@ class NativeTraining:
         self.copies, self.inputs, self.reads_steps = copies, inputs, inputs.holds_anything
         self._state: TrainingState = copies.moving
         self._plan: TrainingPlan = copies.resting
-        self._changing = pytree.tree_leaves((self._state[1:-1], self._plan.good))  # all but the rows of a chunk
-        zeros = [torch.zeros_like(each) for each in self._state[4:-1]]
+        self._changing = pytree.tree_leaves((self._state[:-2], self._plan.good))  # all but the rows of a chunk
+        zeros = [torch.zeros_like(each) for each in self._state[3:-2]]
         self._restore(pytree.tree_leaves((run.start, run.start, run.optimiser.start(run.start), *zeros, run.start)))
         self._before: list[Tensor] = []
         most = FIRST_FLOPS // max(copies.flops * copies.num_copies, 1)

@@ -55,12 +55,10 @@ def retreated(before: Tensor, params: Tensor, good: Tensor, last: Tensor, value:
 
 
 class TrainingState(NamedTuple):
-    """What changes at every step; ``iterates`` first, since a row is written in place only if what it is made of is still there.
+    """What changes at every step.
 
     Attributes
     ----------
-    iterates : Tensor [R + 1, Q]
-        The iterates before each step of the chunk, and room for the last one; no rows where nobody looks at them.
     params, before : Tensor [Q]
         The iterate, and the one before it.
     moments : tuple of Tensor [Q]
@@ -71,9 +69,10 @@ class TrainingState(NamedTuple):
         Steps so far, and the number of them at which the cycle ends.
     values : Tensor [R, 1]
         The objective before each step of the chunk.
+    iterates : Tensor [R + 1, Q]
+        The iterates before them, and room for the last one; no rows where nobody looks at them.
     """
 
-    iterates: Tensor
     params: Tensor
     before: Tensor
     moments: State
@@ -82,6 +81,7 @@ class TrainingState(NamedTuple):
     taken: Tensor
     stop: Tensor
     values: Tensor
+    iterates: Tensor
 
 
 class TrainingPlan(NamedTuple):
@@ -182,7 +182,6 @@ class TrainingProgram:
         params, state, values = moved(self.optimiser, moving.params[None], state, numbers, value[None], gradient[None])
         rows = moving.iterates
         return TrainingState(
-            iterates=rows.index_put((place,), moving.params[None]) if len(rows) else rows,
             params=params[0],
             before=moving.params,
             moments=tuple(each[0] for each in state),
@@ -191,6 +190,7 @@ class TrainingProgram:
             taken=moving.taken + 1,
             stop=moving.stop,
             values=moving.values.index_put((place,), values[:, None]),
+            iterates=rows.index_put((place,), moving.params[None]) if len(rows) else rows,
         )
 
 

@@ -19,28 +19,12 @@ from bnnzoo.inference.optimise.optimisers import SGD, Adam
 from bnnzoo.inference.optimise.schedules import Constant, Cosine, Cyclical, LinearWarmup
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.inference.optimise.training_run import Trained
-from bnnzoo.testing import linear_gaussian
 from tests.helpers.counting import Counting
-
-TARGET = linear_gaussian()
-START = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+from tests.helpers.training import START, TARGET, trained
 
 
 def density() -> LogDensity:
     return build_density(TARGET.model, *TARGET.data)
-
-
-def trained(objective=None, optimiser=None, schedule=None, batches=None, start=START, **settings) -> Trained:
-    own = density()
-    return train(
-        log_joint_objective(own) if objective is None else objective,
-        optimiser or Adam(0.03),
-        schedule or Cosine(),
-        batches or AllRows(),
-        start,
-        **{"num_steps": 50, "density": own, "context": FitContext(3), **settings},
-    )
 
 
 def parabola(params: Tensor, inputs: ObjectiveInputs) -> Tensor:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch.fx import GraphModule
 
 import bnnzoo as bz
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import cores, runner
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.chunks import Inner, inner_graph
@@ -28,35 +29,23 @@ from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise import training_engines, training_program
-from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, StepBatch
-from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs, log_joint_objective
+from bnnzoo.inference.optimise.batches import Bootstrap, MemberBatches, MiniBatches, StepBatch
+from bnnzoo.inference.optimise.objectives import MemberObjective, ObjectiveInputs
 from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
-from bnnzoo.inference.optimise.schedules import Constant, Cosine
+from bnnzoo.inference.optimise.schedules import Constant
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.optimise.training_engines import NativeTraining, native_training
 from bnnzoo.inference.optimise.training_program import StepInputs, member_gradient
 from bnnzoo.inference.optimise.training_run import Run, StepArguments, Trained
-from bnnzoo.testing import linear_gaussian
+from tests.helpers.training import START, TARGET
+from tests.helpers.training import trained as trained_members
 
-TARGET = linear_gaussian()
-START = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 NUM_STEPS = 40
+trained = partial(trained_members, num_steps=NUM_STEPS, observe=lambda *_: None)
 
 type Natively = Callable[..., tuple[Trained, NativeTraining]]
-
-
-def trained(objective=None, optimiser=None, schedule=None, batches=None, start=START, **settings) -> Trained:
-    own = build_density(TARGET.model, *(each.to(start.dtype) for each in TARGET.data), dtype=start.dtype)
-    return train(
-        log_joint_objective(own) if objective is None else objective,
-        optimiser or Adam(0.03),
-        schedule or Cosine(),
-        batches or AllRows(),
-        start,
-        **{"num_steps": NUM_STEPS, "density": own, "context": FitContext(3), "observe": lambda *_: None, **settings},
-    )
 
 
 @pytest.fixture
