@@ -3,7 +3,10 @@
 import os
 from typing import Literal, get_args
 
-__all__ = ["NATIVE_PAYS_FROM", "Engine", "OneByOneError", "asked_for"]
+__all__ = ["MIN_BLOCKS_TO_TRACE", "NATIVE_PAYS_FROM", "Engine", "OneByOneError", "asked_for"]
+
+MIN_BLOCKS_TO_TRACE = 64
+"""Blocks of draws or rows from which a graph of one is made: tracing takes about as long as so many evaluations."""
 
 type Engine = Literal["auto", "native", "graph", "python"]
 

@@ -24,7 +24,7 @@ from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import DispatchMode, known_random_operations
-from bnnzoo.predictive.evaluate import Function, vmapped
+from bnnzoo.predictive.blocks import Function, vmapped
 
 __all__ = ["BlockGraph", "block_graph"]
 

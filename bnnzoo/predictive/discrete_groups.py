@@ -14,9 +14,9 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.discrete_states import DiscreteAxes, described, drawn_states
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, or_nan
+from bnnzoo.predictive.blocks import Arrays, draw_blocks, or_nan
 from bnnzoo.predictive.labels import Labels
-from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+from bnnzoo.predictive.sweep import evaluate
 
 __all__ = ["discrete_groups"]
 
@@ -56,7 +56,7 @@ def discrete_groups(
         return lost | {place: v for place, v in found.items() if place[0] in wanted}
 
     blocks = draw_blocks(function, flat[0], batch, 0, splits=False)
-    found = evaluate_random(function, flat, batch, 0, blocks, seed)
+    found = evaluate(function, flat, batch, 0, blocks, seed)
     arrays = {place: array.reshape(*theta.shape[:2], *array.shape[1:]) for place, array in found.items()}
     lost = {name: array for (group, name), array in arrays.items() if group == "lost"}
     arrays = {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bnnzoo.predictive.evaluate import widened
+from bnnzoo.predictive.blocks import widened
 from bnnzoo.predictive.labels import ROWS
 
 __all__ = ["Gathered"]

@@ -21,9 +21,10 @@ from bnnzoo.core.reading.conditioned import PredictsGivenData
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.blocks import Arrays, Function, nodes_or_nan, plan
 from bnnzoo.predictive.discrete_groups import discrete_groups
-from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, nodes_or_nan, plan
 from bnnzoo.predictive.labels import Labels, Plates
+from bnnzoo.predictive.sweep import evaluate
 
 __all__ = ["PosteriorDraws", "deterministic_nodes", "deterministics", "draw", "latent_groups", "numpy_arrays"]
 

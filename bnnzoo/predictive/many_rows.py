@@ -18,22 +18,13 @@ from bnnzoo.core.program.sites import plates_of
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import (
-    Arrays,
-    BlockArrays,
-    Tile,
-    TreeVariable,
-    block_length,
-    nodes_or_nan,
-    or_nan,
-    tiles_of,
-)
+from bnnzoo.predictive.blocks import Arrays, BlockArrays, Tile, block_length, nodes_or_nan, or_nan
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import PosteriorDraws
-from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data, refuse_all_lost
+from bnnzoo.predictive.sweep import Job, Sweep
 
 __all__ = ["Band", "ManyRows"]
 
@@ -135,7 +126,14 @@ class ManyRows:
         shapes = {name: np.empty((1, 1, *nodes[name]["value"].shape)) for name in plates}
         dims = replace(labels, plates=plates).of_sites(shapes)
         sites = {name: found for name, found in plates.items() if dims[name][:1] == (ROWS,)}
-        blocks, evaluation = self._prepared(draws, functions, sites)
+        with_sites = replace(functions, sites=tuple(sites))
+        sweep = with_sites.sweep(
+            draws.flat, self._read, self.num_rows, draws.seed, splits=self.head.splits, together=self.head.together
+        )
+        by_rows: dict[int, list[tuple[int, Tile]]] = {}
+        for number, tile in enumerate(sweep.tiles):
+            by_rows.setdefault(tile.rows.start, []).append((number, tile))
+        blocks = [_Block(own[0][1].rows, own[0][1].kept_rows, own) for own in by_rows.values()]
         tensors = (value for value in self.head.data if isinstance(value, Tensor) and value.ndim)
         size = sum(self.bytes_by_group(len(draws.flat), functions, draws.flat[0]).values())
         size += sum(value[:1].nbytes for value in tensors) * self.num_rows
@@ -143,7 +141,7 @@ class ManyRows:
         for first in range(0, len(blocks), per_band):
             part = blocks[first : first + per_band]
             rows = slice(part[0].kept.start, part[-1].kept.stop)  # the last blocks overlap those before
-            yield self._band(*self._values(evaluation, part, len(draws.flat)), rows, draws, functions, labels, sites)
+            yield self._band(*self._values(sweep, part, len(draws.flat)), rows, draws, functions, labels, sites)
 
     def _band(
         self,
@@ -170,31 +168,7 @@ class ManyRows:
         groups["deterministic"] = datatree.by_draw(draws.per_draw(found), replace(labels, plates=sites))
         return Band(rows, self._numbered(groups, rows))
 
-    def _prepared(
-        self, draws: PosteriorDraws, functions: RowFunctions, sites: Plates
-    ) -> tuple[list["_Block"], RandomEvaluation]:
-        """Return the blocks of rows, and what evaluates them at the draws: as for all rows in memory."""
-
-        def with_sites(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-            found = self.density.deterministics(theta, *data)
-            return functions.pure(theta, *data) | {TreeVariable("deterministic", name): found[name] for name in sites}
-
-        drawn, besides = (functions.drawn, with_sites) if sites else functions.parts()
-        theta, count = draws.flat, min(self.num_rows, self.head.together)
-        where = (theta[0], self._read(slice(0, count)), count)
-        tiles = tiles_of(
-            len(theta),
-            self.num_rows,
-            draw_blocks(functions.drawn_and_moments, *where, splits=self.head.splits, together=self.head.together),
-        )
-        by_rows: dict[int, list[tuple[int, Tile]]] = {}
-        for number, tile in enumerate(tiles):
-            by_rows.setdefault(tile.rows.start, []).append((number, tile))
-        blocks = [_Block(own[0][1].rows, own[0][1].kept_rows, own) for own in by_rows.values()]
-        example = self._read(tiles[0].rows)
-        return blocks, RandomEvaluation(drawn, theta, example, tiles, draws.seed, besides)
-
-    def _values(self, evaluation: RandomEvaluation, blocks: "list[_Block]", num_draws: int) -> tuple[Data, Arrays]:
+    def _values(self, sweep: Sweep, blocks: "list[_Block]", num_draws: int) -> tuple[Data, Arrays]:
         """Return the arguments for the rows of some blocks, and the values ``[M, B, ...]`` there."""
         start, stop, end = blocks[0].rows.start, blocks[-1].rows.stop, blocks[-1].kept.stop
         data, out = self._read(slice(start, stop)), BlockArrays(num_draws, end - start)
@@ -202,7 +176,7 @@ class ManyRows:
         for block in blocks:
             inputs = select(data, slice(block.rows.start - start, block.rows.stop - start), stop - start)
             jobs += [Job(number, inputs, tile.from_row(start)) for number, tile in block.tiles]
-        evaluation.fill(out, jobs)
+        sweep.fill(out, jobs)
         return select(data, slice(0, end - start), stop - start), out.arrays
 
     def _read(self, rows: slice) -> Data:

@@ -9,8 +9,8 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.sites import plates_of
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import renamed
+from bnnzoo.predictive.blocks import Arrays
 from bnnzoo.predictive.discrete_groups import discrete_groups
-from bnnzoo.predictive.evaluate import Arrays
 from bnnzoo.predictive.kept_groups import ROW_GROUPS, KeptGroups, refuse_unknown
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import PosteriorDraws, deterministics

@@ -39,7 +39,7 @@ from bnnzoo.predictive.prediction_arguments import (
     refuse_settings,
     refuse_words,
 )
-from bnnzoo.predictive.prepared import PreparedDraws, Sweep, are_same, forget, kept_common
+from bnnzoo.predictive.prepared import PreparedDraws, PreparedRows, are_same, forget, kept_common
 from bnnzoo.predictive.prior_draws import beside_posterior
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, row_groups
@@ -215,9 +215,9 @@ def predict(
         found = _begun(posterior, raw, options, dims, coords)
         if isinstance(found, xr.DataTree):
             return found
-        common, rows, sweep = found
-        about = groups_at_draws(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
-        latent = {name: group.copy(deep=True) for name, group in sweep.latent.items()}
+        common, rows, prepared = found
+        about = groups_at_draws(common, rows, prepared(rows), options.kept)
+        latent = {name: group.copy(deep=True) for name, group in prepared.latent.items()}
         return _tree(common.draws, latent | about, common.labels, common.densities)
     return _by_bands(posterior, raw, options, dims, coords, store)
 
@@ -269,7 +269,7 @@ def _by_bands(
 @one_at_a_time
 def _begun(
     posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
-) -> xr.DataTree | tuple[PreparedDraws, Rows, Sweep]:
+) -> xr.DataTree | tuple[PreparedDraws, Rows, PreparedRows]:
     """Return the tree, or what makes it without the model."""
     keeps = dims is None and coords is None and options.chunk_size is None
     key = options if keeps else None
@@ -279,13 +279,13 @@ def _begun(
         Prediction(draws, raw, densities, kept, labels).refuse_too_large()
     density, theta = rows_density(posterior, densities), draws.flat[0]
     rows = Rows.of(density, draws.flat, raw, options.chunk_size, common.traced)
-    sweep = common.sweep_for(rows.data)
-    if sweep is not None and not sweep.holds(theta, rows):  # the model was changed
+    prepared = common.rows_for(rows.data)
+    if prepared is not None and not prepared.holds(theta, rows):  # the model was changed
         forget(posterior)
         return _begun(posterior, raw, options, dims, coords)
     check_new_rows(posterior.density, rows)
-    if sweep is not None:
-        return common, rows, sweep
+    if prepared is not None:
+        return common, rows, prepared
     warn_of_changed_model(posterior.density)  # the draws may be those of an earlier call
     about, latent = groups_of_new_rows(draws, rows, options.chunk_size, labels, densities, kept), options.latent(common)
     if keeps and rows.num_rows and kept.has_any(*ROW_GROUPS):

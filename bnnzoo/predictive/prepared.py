@@ -19,15 +19,15 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.predictive.evaluate import Arrays, BlockArrays, Function, Tile, TreeVariable, plan, rows_of, tiles_of
+from bnnzoo.predictive.blocks import Arrays, Function, TreeVariable, plan
 from bnnzoo.predictive.independence import are_close, values_of
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import PosteriorDraws
-from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows
+from bnnzoo.predictive.sweep import Sweep
 
-__all__ = ["PreparedDraws", "Sweep", "are_same", "forget", "kept_common"]
+__all__ = ["PreparedDraws", "PreparedRows", "are_same", "forget", "kept_common"]
 
 type Groups = Mapping[str, xr.Dataset]
 
@@ -39,7 +39,7 @@ MOST = 16
 
 
 @dataclass(frozen=True)
-class Sweep:
+class PreparedRows:
     """The values of rows of one shape at all draws, without the model.
 
     Attributes
@@ -50,17 +50,17 @@ class Sweep:
         ``(theta[P], *data) ->`` moments and log densities of rows, and the deterministic sites that are wanted.
     names : tuple of str
         Those sites.
-    parts : list of tuple
-        What is evaluated at all draws, its tiles, and how many rows they divide.
+    sweeps : list of Sweep
+        What is evaluated at all draws.
     """
 
     latent: Groups
     probe: Lowered
     names: tuple[str, ...]
-    parts: list[tuple[RandomEvaluation, list[Tile], int | None]]
+    sweeps: list[Sweep]
 
     @classmethod
-    def of(cls, common: "PreparedDraws", functions: RowFunctions, rows: Rows, latent: Groups) -> "Sweep | None":
+    def of(cls, common: "PreparedDraws", functions: RowFunctions, rows: Rows, latent: Groups) -> "PreparedRows | None":
         """Trace what is wanted of rows of this shape; None if any of it needs the model or a global random stream.
 
         Parameters
@@ -71,21 +71,15 @@ class Sweep:
         """
         density, theta, seed = common.draws.posterior.density, common.draws.flat, common.draws.seed
         names = tuple(name for name in rows.deterministic if functions.kept.has("deterministic", name))
-        where = (theta[0], rows.data, rows.num_rows)
-        blocks = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits, together=rows.together)
-        tiles = tiles_of(len(theta), rows.num_rows, blocks)
-        first = rows_of(rows.data, tiles[0].rows, rows.num_rows)
-        drawn, besides = functions.parts()
-        evaluation = RandomEvaluation(drawn, theta, first, tiles, seed, besides, is_repeated=True)
-        parts = [(evaluation, tiles, rows.num_rows if rows.splits else None)]
+        sweeps = [rows.sweep(functions, theta, seed, is_repeated=True)]
         if names:
 
             def sites(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
                 return _sites(names, density.nodes(theta, *data))
 
-            tiles = tiles_of(len(theta), 0, plan(sites, theta[0], rows.data, 0, splits=False, chunk_size=None))
-            parts.append((RandomEvaluation(sites, theta, rows.data, tiles, seed, is_repeated=True), tiles, None))
-        if not all(evaluation.is_apart for evaluation, *_ in parts):
+            blocks = plan(sites, theta[0], rows.data, 0, splits=False, chunk_size=None)
+            sweeps.append(Sweep(sites, theta, rows.read, rows.num_rows, blocks, seed, is_repeated=True))
+        if not all(sweep.is_apart for sweep in sweeps):
             return None
 
         def probed(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
@@ -95,7 +89,7 @@ class Sweep:
         probe = Lowered(probed)
         if probe.specialize(theta[0], *rows.data).how != "traced":
             return None
-        return cls(latent, probe, names, parts)
+        return cls(latent, probe, names, sweeps)
 
     def rows(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         """Return moments and log densities of rows at ``theta[P]``."""
@@ -107,15 +101,11 @@ class Sweep:
         found = self.probe(theta, *rows.data)
         return found.keys() == expected.keys() and all(are_close(found[name], expected[name]) for name in expected)
 
-    def __call__(self, rows: Rows, num_draws: int) -> Arrays:
+    def __call__(self, rows: Rows) -> Arrays:
         """Return the values ``[M, B, ...]`` at all draws."""
         found: Arrays = {}
-        for evaluation, tiles, split in self.parts:
-            out = BlockArrays(num_draws, split)
-            parts = [rows_of(rows.data, tile.rows, rows.num_rows) if split else rows.data for tile in tiles]
-            jobs = [Job(n, part, tile) for n, (part, tile) in enumerate(zip(parts, tiles, strict=True))]
-            evaluation.fill(out, jobs)
-            found |= out.arrays
+        for sweep in self.sweeps:
+            found |= sweep(rows.read)
         return found
 
 
@@ -129,22 +119,22 @@ class PreparedDraws:
     labels : Labels
     densities : sequence of LogDensity
         As in :func:`bnnzoo.predictive.rows.row_groups`.
-    sweeps : mapping
+    rows : mapping
         By the shapes of arguments; None for those that were there once.
     """
 
     draws: PosteriorDraws
     labels: Labels
     densities: tuple[LogDensity, ...]
-    sweeps: OrderedDict[Hashable, Sweep | None] = field(default_factory=OrderedDict)
+    rows: OrderedDict[Hashable, PreparedRows | None] = field(default_factory=OrderedDict)
 
-    def sweep_for(self, data: Data) -> Sweep | None:
+    def rows_for(self, data: Data) -> PreparedRows | None:
         """Return what is kept for arguments of these shapes."""
-        return self.sweeps.get(_signature(data))
+        return self.rows.get(_signature(data))
 
     def traced(self, data: Data) -> Function | None:
         """Return what is kept of the model itself for arguments of these shapes."""
-        found = self.sweep_for(data)
+        found = self.rows_for(data)
         return found.rows if found else None
 
     def learn(self, functions: RowFunctions, rows: Rows, latent: Groups, are_right: Callable[[Arrays], bool]) -> None:
@@ -155,14 +145,16 @@ class PreparedDraws:
         key = _signature(rows.data)
         if key is None:
             return
-        if key not in self.sweeps:
-            _put(self.sweeps, key, None)
-        elif (sweep := Sweep.of(self, functions, rows, latent)) and are_right(sweep(rows, len(self.draws.flat))):
-            shared = (each.latent for each in self.sweeps.values() if each and are_same(each.latent, latent))
-            _put(self.sweeps, key, replace(sweep, latent=next(shared, latent)))
+        if key not in self.rows:
+            _put(self.rows, key, None)
+        elif (found := PreparedRows.of(self, functions, rows, latent)) and are_right(found(rows)):
+            shared = (each.latent for each in self.rows.values() if each and are_same(each.latent, latent))
+            _put(self.rows, key, replace(found, latent=next(shared, latent)))
 
 
-type _Parts = tuple[Tensor, int, Tensor | None, Labels, tuple[LogDensity, ...], OrderedDict[Hashable, Sweep | None]]
+type _Parts = tuple[
+    Tensor, int, Tensor | None, Labels, tuple[LogDensity, ...], OrderedDict[Hashable, PreparedRows | None]
+]
 """Of a :class:`PreparedDraws`, but for the posterior, which what is kept must not keep."""
 
 _KEPT: dict[int, OrderedDict[Hashable, _Parts]] = {}
@@ -174,8 +166,8 @@ def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[
     versions = tuple(each._version for each in tensors if isinstance(each, Tensor) and not each.is_inference())
     key, kept = (options, versions), _KEPT.get(id(posterior))
     if kept is not None and key in kept:
-        theta, seed, members, labels, densities, sweeps = kept[key]
-        return PreparedDraws(PosteriorDraws(posterior, theta, seed, members), labels, densities, sweeps)
+        theta, seed, members, labels, densities, of_rows = kept[key]
+        return PreparedDraws(PosteriorDraws(posterior, theta, seed, members), labels, densities, of_rows)
     found = make()
     if options is None or len(found.densities) > 1 or not found.densities[0].observed:
         return found
@@ -184,7 +176,7 @@ def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[
             weakref.finalize(posterior, _KEPT.pop, id(posterior), None)
             kept = _KEPT.setdefault(id(posterior), OrderedDict())
         draws = found.draws
-        _put(kept, key, (draws.theta, draws.seed, draws.members, found.labels, found.densities, found.sweeps))
+        _put(kept, key, (draws.theta, draws.seed, draws.members, found.labels, found.densities, found.rows))
     return found
 
 

@@ -18,11 +18,12 @@ from bnnzoo.core.settings import Count, Seed, check_argument
 from bnnzoo.core.types import Model, Whole
 from bnnzoo.docstrings import with_shared_entries
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.blocks import draw_blocks
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import PosteriorDraws, latent_groups
 from bnnzoo.predictive.prediction_arguments import PREDICTION
-from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 from bnnzoo.predictive.rows import Rows, row_groups
+from bnnzoo.predictive.sweep import evaluate
 
 __all__ = ["beside_posterior", "prior_predictive"]
 
@@ -117,7 +118,7 @@ def _drawn(density: LogDensity, num_draws: int, seed: int) -> PosteriorDraws:
 
     places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
     blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)
-    arrays = evaluate_random(draw, places, density.data, 0, blocks, seed)
+    arrays = evaluate(draw, places, density.data, 0, blocks, seed)
     theta = torch.from_numpy(np.ascontiguousarray(arrays["theta"])).to(density.device)[None]
     return PosteriorDraws(Draws(density, FitInfo("iid", method="prior", seed=seed), theta), theta, seed)
 

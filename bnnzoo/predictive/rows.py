@@ -24,13 +24,24 @@ from bnnzoo.core.reading.outcomes import not_observed
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, nodes_or_nan, plan, widened
+from bnnzoo.predictive.blocks import (
+    RANDOM_ROWS,
+    Arrays,
+    Blocks,
+    Function,
+    block_length,
+    nodes_or_nan,
+    plan,
+    rows_of,
+    rows_together,
+    widened,
+)
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept_groups import EVERYTHING, KeptGroups
 from bnnzoo.predictive.labels import Labels, row_labels
 from bnnzoo.predictive.latent import PosteriorDraws, deterministic_nodes, numpy_arrays
-from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random, rows_together
 from bnnzoo.predictive.row_functions import RowFunctions
+from bnnzoo.predictive.sweep import Sweep, evaluate
 
 __all__ = ["Rows", "as_fitted", "as_groups", "new_data", "refuse_all_lost", "row_groups"]
 
@@ -110,6 +121,17 @@ class Rows:
             "observed_data": observed,
             "deterministic": list(self.deterministic),
         }
+
+    def read(self, rows: slice) -> Data:
+        """Return the arguments for some of the rows."""
+        return rows_of(self.data, rows, self.num_rows)
+
+    def sweep(self, functions: RowFunctions, theta: Tensor, seed: int, *, is_repeated: bool = False) -> Sweep:
+        """Return all that is wanted of the rows at ``theta[M, P]``, as :meth:`RowFunctions.sweep` does."""
+        splits, together = self.splits, self.together
+        return functions.sweep(
+            theta, self.read, self.num_rows, seed, splits=splits, together=together, is_repeated=is_repeated
+        )
 
     def labelled(self, group: xr.Dataset) -> xr.Dataset:
         """Return a group with the index of the rows, if they came with one, along ``obs_id``."""
@@ -281,15 +303,12 @@ def as_groups(
 
 def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
     """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
-    where = (theta[0], rows.data, rows.num_rows)
-    tiles = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits, together=rows.together)
     if chunk_size is None or functions.draws_functions:
-        drawn, besides = functions.parts()
-        return evaluate_random(drawn, theta, *where[1:], tiles, seed, besides=besides)
-    blocks = plan(functions.pure, *where, splits=rows.splits, chunk_size=chunk_size)
-    return evaluate(functions.pure, theta, *where[1:], blocks) | evaluate_random(
-        functions.drawn, theta, *where[1:], tiles, seed
-    )
+        return rows.sweep(functions, theta, seed)(rows.read)
+    where = rows.data, rows.num_rows
+    pure = plan(functions.pure, theta[0], *where, splits=rows.splits, chunk_size=chunk_size)
+    drawn = functions.blocks(theta, rows.read, rows.num_rows, splits=rows.splits, together=rows.together)
+    return evaluate(functions.pure, theta, *where, pure) | evaluate(functions.drawn, theta, *where, drawn, seed)
 
 
 def _in_group(group: str, arrays: Arrays) -> Arrays:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bnnzoo as bz
 from bnnzoo.core.data.conversion import DataError
-from bnnzoo.predictive import bands, many_rows, random_blocks
+from bnnzoo.predictive import bands, blocks, many_rows
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian(num_inputs=2)
@@ -53,7 +53,7 @@ def test_a_store_holds_the_same_tree(posterior, small_bands, tmp_path):
 def test_a_store_holds_the_same_tree_where_few_rows_are_drawn_together(
     posterior, small_bands, num_bytes, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(random_blocks, "BLOCK_BYTES", num_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", num_bytes)
     x, y, posterior = X[:150], Y[:150], replace(posterior)  # for which nothing is kept yet
     expected = bz.predict(posterior, x, y, num_draws=50)
     assert_same(bz.predict(posterior, x, y, num_draws=50, store=tmp_path / "run.zarr"), expected)
@@ -74,7 +74,7 @@ def test_files_of_a_store_are_small(posterior, small_bands, tmp_path, monkeypatc
 
 
 def test_a_store_holds_the_same_tree_where_the_inputs_are_the_largest_tensor(tmp_path, monkeypatch):
-    monkeypatch.setattr(random_blocks, "MAX_RANDOM_ELEMENTS", 20_000)
+    monkeypatch.setattr(blocks, "MAX_RANDOM_ELEMENTS", 20_000)
     target = linear_gaussian(num_inputs=6)
     posterior = bz.fit(target.model, bz.Laplace(), *target.data, dtype=torch.float64, progress=False)
     x = X[:600].repeat(1, 3)

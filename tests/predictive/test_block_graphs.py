@@ -24,10 +24,10 @@ from torch.distributions import (
 from bnnzoo.core.program.batched_noise import batchable_draws
 from bnnzoo.engine import cores
 from bnnzoo.engine.torch_private import batchable_dirichlet
-from bnnzoo.predictive import block_graphs, random_blocks
+from bnnzoo.predictive import block_graphs, sweep
 from bnnzoo.predictive.block_graphs import block_graph
-from bnnzoo.predictive.evaluate import Arrays, BlockArrays, Blocks, tiles_of
-from bnnzoo.predictive.random_blocks import evaluate_random
+from bnnzoo.predictive.blocks import Arrays, BlockArrays, Blocks, tiles_of
+from bnnzoo.predictive.sweep import evaluate
 
 type Function = Callable[[Tensor, Tensor], dict[str, Tensor]]
 
@@ -120,10 +120,10 @@ def evaluated(
     function: Function, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype = torch.float64, *, how: str = "native"
 ) -> Arrays:
     """Evaluate in native code, with torch's operations, or one block after the other as Python."""
-    monkeypatch.setattr(random_blocks, "MIN_TILES_TO_LOWER", 10**9 if how == "eager" else 1)
+    monkeypatch.setattr(sweep, "MIN_BLOCKS_TO_TRACE", 10**9 if how == "eager" else 1)
     monkeypatch.setattr(block_graphs, "NATIVE_FROM", 0.0 if how == "native" else 1e9)
     theta, x = arguments(dtype)
-    return evaluate_random(function, theta, (x,), len(x), Blocks(8, 16), 3)
+    return evaluate(function, theta, (x,), len(x), Blocks(8, 16), 3)
 
 
 QUICK = {(normal, torch.float32), (classes, torch.float64)}
@@ -149,10 +149,10 @@ def test_native_code_gives_the_numbers_of_torchs_operations(function: Function, 
 
 @pytest.mark.parametrize("function", BATCHED, ids=lambda function: function.__name__)
 def test_draws_of_all_copies_are_made_at_once_and_are_independent(function: Function, monkeypatch):
-    monkeypatch.setattr(random_blocks, "looped", lambda *_: pytest.fail("copies are drawn one after the other"))
-    monkeypatch.setattr(random_blocks, "MIN_TILES_TO_LOWER", 10**9)
+    monkeypatch.setattr(sweep, "looped", lambda *_: pytest.fail("copies are drawn one after the other"))
+    monkeypatch.setattr(sweep, "MIN_BLOCKS_TO_TRACE", 10**9)
     theta, x = arguments(torch.float64, 1)
-    found = evaluate_random(function, theta.expand(2000, -1), (x,), len(x), Blocks(500, 16), 3)
+    found = evaluate(function, theta.expand(2000, -1), (x,), len(x), Blocks(500, 16), 3)
     score = (found["y"] - found["mean"]) / np.sqrt(found["variance"])
     num_draws, cells = len(score), score[0].size
     assert np.abs(score.mean(0)).max() < 4.5 / np.sqrt(num_draws)
@@ -206,7 +206,7 @@ def test_every_kind_of_outcome_runs_in_native_code(function: Function):
 
 @pytest.mark.parametrize("how", ["native", "traced"])
 def test_the_result_does_not_depend_on_the_number_of_threads(how: str, monkeypatch):
-    monkeypatch.setattr(random_blocks, "BLOCKS_AT_ONCE", 1)
+    monkeypatch.setattr(sweep, "BLOCKS_AT_ONCE", 1)
     before, found = torch.get_num_threads(), []
     for number in (1, 2, 3):
         monkeypatch.setattr(cores, "num_cores", lambda number=number: number)

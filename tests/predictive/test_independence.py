@@ -14,8 +14,8 @@ import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
+from bnnzoo.predictive.blocks import RANDOM_ROWS
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
-from bnnzoo.predictive.random_blocks import RANDOM_ROWS
 from bnnzoo.testing import linear_gaussian
 
 LATENT = torch.tensor([[[1.5], [0.7]]])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.program.numerics import NumericalFailure
-from bnnzoo.predictive import block_graphs, random_blocks
+from bnnzoo.predictive import block_graphs, blocks, sweep
 
 THREE = torch.tensor([1.0, -1.0, 0.5])
 FAMILIES: dict[str, Callable[[Tensor], dist.TorchDistribution]] = {
@@ -86,7 +86,7 @@ def test_draws_from_parameters_that_are_nan_are_nan(
     family: Callable[[Tensor], dist.TorchDistribution], is_native: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing raises there: torch draws numbers from a gamma or beta distribution without parameters."""
-    monkeypatch.setattr(random_blocks, "MIN_TILES_TO_LOWER", 10**9 if is_native is None else 1)
+    monkeypatch.setattr(sweep, "MIN_BLOCKS_TO_TRACE", 10**9 if is_native is None else 1)
     monkeypatch.setattr(block_graphs, "NATIVE_FROM", 0.0 if is_native else 1e9)
 
     def model(x: Tensor, y: Tensor | None = None) -> None:
@@ -114,8 +114,8 @@ def test_one_lost_draw_among_many_blocks_changes_no_other(
     name: str, keep: tuple[str, ...] | None, native_from: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Graphs of blocks ended in torch's own error."""
-    monkeypatch.setattr(random_blocks, "MAX_RANDOM_ELEMENTS", 512)
-    monkeypatch.setattr(random_blocks, "RANDOM_ROWS", 32)
+    monkeypatch.setattr(blocks, "MAX_RANDOM_ELEMENTS", 512)
+    monkeypatch.setattr(blocks, "RANDOM_ROWS", 32)
     monkeypatch.setattr(block_graphs, "NATIVE_FROM", native_from)
     x, z = torch.linspace(0, 1, 64), torch.linspace(-0.1, 0.1, 700)
     posterior = posterior_of(FAMILIES[name], torch.stack([z]))

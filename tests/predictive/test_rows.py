@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from bnnzoo.predictive import posterior_predictive, predict, rows
+from bnnzoo.predictive.sweep import Sweep
 from tests.helpers.counting import Counting
 from tests.helpers.densities import cases
 from tests.helpers.exact import narrow_posterior, standardising
@@ -26,7 +27,7 @@ def test_the_model_runs_at_most_three_times_before_the_first_prediction(name, fu
     model, data = MODELS[name]
     counting = Counting(model)
     posterior = narrow_posterior(counting, *data)
-    monkeypatch.setattr(rows, "evaluate_random", reached)
+    monkeypatch.setattr(Sweep, "__call__", reached)
     counting.calls = 0
     with pytest.raises(Reached):
         function(posterior, *data, num_draws=10)

@@ -31,6 +31,7 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
 from bnnzoo.core.types import Data
+from bnnzoo.engine.choose import MIN_BLOCKS_TO_TRACE
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.laplace.hessian_products import diagonal_if_diagonal, negative_hessian
 
@@ -91,7 +92,6 @@ type RowCurvature = Literal["ggn", "empirical_fisher"] | MonteCarloFisher
 
 type Curvature = Literal["ggn", "hessian", "empirical_fisher"] | MonteCarloFisher
 
-MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 MAX_ELEMENTS = 2**23  # of a block of Jacobians
 
 
@@ -244,7 +244,7 @@ def sum_over_rows(
     def of_rows(theta: Tensor, *batch: Any) -> Tensor:
         return reduce(jacobian(theta, *batch).reshape(-1, len(theta)))
 
-    evaluate = Lowered(of_rows) if len(blocks) >= MIN_BLOCKS_TO_LOWER else of_rows
+    evaluate = Lowered(of_rows) if len(blocks) >= MIN_BLOCKS_TO_TRACE else of_rows
     total = torch.zeros(())
     with torch.no_grad():
         for rows in blocks:

@@ -1,6 +1,7 @@
 """Random numbers in blocks: the same for the same seed, traced or not, and independent of each other."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from torch import Tensor
 from torch.distributions import Dirichlet, Distribution, Gamma, Normal, Uniform
 
 from bnnzoo.engine.lowered import Lowered, Specialized
-from bnnzoo.predictive import random_blocks as module
+from bnnzoo.predictive import blocks as of_blocks
+from bnnzoo.predictive import sweep as module
 from bnnzoo.predictive.block_graphs import block_graph
-from bnnzoo.predictive.evaluate import Arrays, Blocks
-from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+from bnnzoo.predictive.blocks import Arrays, Blocks, draw_blocks, rows_of
+from bnnzoo.predictive.sweep import Sweep, evaluate
 
 
 @pytest.fixture
@@ -33,8 +35,8 @@ def draws_of(*distributions: Callable[[Tensor], Distribution]) -> Callable[[Tens
 def evaluated(
     function: Callable[..., Any], x: Tensor, monkeypatch: pytest.MonkeyPatch, *, traced: bool, **kwargs: Any
 ) -> Arrays:
-    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", 1 if traced else 10**9)
-    return evaluate_random(function, torch.zeros(100, 3), (x,), 29, Blocks(16, 8), 0, **kwargs)
+    monkeypatch.setattr(module, "MIN_BLOCKS_TO_TRACE", 1 if traced else 10**9)
+    return evaluate(function, torch.zeros(100, 3), (x,), 29, Blocks(16, 8), 0, **kwargs)
 
 
 def normal(f: Tensor) -> Distribution:
@@ -55,9 +57,9 @@ def dirichlet(f: Tensor) -> Distribution:
 
 @pytest.mark.parametrize("is_traced", [False, True])
 def test_draws_differ_between_blocks_and_repeat_with_the_seed(x, is_traced, monkeypatch):
-    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", 1 if is_traced else 10**9)
+    monkeypatch.setattr(module, "MIN_BLOCKS_TO_TRACE", 1 if is_traced else 10**9)
     theta, blocks = torch.zeros(100, 3), Blocks(16, 8)
-    found = (evaluate_random(draws_of(normal), theta, (x,), 29, blocks, seed)["y0"] for seed in (0, 0, 1))
+    found = (evaluate(draws_of(normal), theta, (x,), 29, blocks, seed)["y0"] for seed in (0, 0, 1))
     first, same, other = found
     assert np.array_equal(first, same)
     assert len(np.unique(first)) == first.size
@@ -98,10 +100,11 @@ def test_a_pure_function_besides_sees_the_same_parameters(x, is_traced, monkeypa
     def f(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
         return {"f": x @ theta}
 
-    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", 1 if is_traced else 10**9)
+    monkeypatch.setattr(module, "MIN_BLOCKS_TO_TRACE", 1 if is_traced else 10**9)
     theta = torch.randn(100, 3)
+    read = partial(rows_of, (x,), num_rows=29)
     narrow = draws_of(lambda f: Normal(f, 1e-9, validate_args=False))
-    found = evaluate_random(narrow, theta, (x,), 29, Blocks(16, 8), 0, besides=f)
+    found = Sweep(narrow, theta, read, 29, Blocks(16, 8), besides=f)(read)
     assert np.allclose(found["f"], theta @ x.T, rtol=1e-12)
     assert np.abs(found["y0"] - found["f"]).max() < 1e-8
 
@@ -120,4 +123,4 @@ def test_blocks_depend_on_the_model_alone(x):
     theta = torch.randn(13, 3)
     blocks = draw_blocks(outer, theta[0], (x,), 29, splits=True)
     assert blocks == draw_blocks(outer, theta[1], (x,), 29, splits=True)
-    assert blocks.draws * (blocks.rows or 0) * 1000 <= module.MAX_RANDOM_ELEMENTS
+    assert blocks.draws * (blocks.rows or 0) * 1000 <= of_blocks.MAX_RANDOM_ELEMENTS

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import cores
-from bnnzoo.predictive import evaluate as module
-from bnnzoo.predictive.evaluate import Blocks, evaluate, plan
+from bnnzoo.predictive import blocks as module
+from bnnzoo.predictive import sweep
+from bnnzoo.predictive.blocks import Blocks, plan
+from bnnzoo.predictive.sweep import evaluate
 
 
 def outer(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
@@ -34,7 +36,7 @@ def test_blocks_do_not_change_the_numbers(theta, x, blocks):
 
 @pytest.mark.parametrize("minimum", [1, 10**9])
 def test_tracing_does_not_change_the_numbers(theta, x, minimum, monkeypatch):
-    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", minimum)
+    monkeypatch.setattr(sweep, "MIN_BLOCKS_TO_TRACE", minimum)
     assert np.allclose(evaluate(outer, theta, (x,), 29, Blocks(5, 10))["f"], theta @ x.T, rtol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Evaluation of functions of ``theta`` at many draws and rows, one block at a time."""
+"""Blocks of draws and rows: which are evaluated together, and where their values belong."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,18 +15,16 @@ from torch.func import vmap
 from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
+from bnnzoo.core.program.batched_noise import batchable_draws
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.program.turns import aside
 from bnnzoo.core.types import Data
-from bnnzoo.engine.cores import in_threads
 from bnnzoo.engine.failures import FailuresAsNaN, is_numerical
-from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.pytree import tree_leaves
 from bnnzoo.engine.torch_private import DispatchMode
 
 __all__ = [
-    "MAX_ON_GPU",
+    "RANDOM_ROWS",
     "Arrays",
     "BlockArrays",
     "Blocks",
@@ -34,14 +32,14 @@ __all__ = [
     "Tile",
     "TreeVariable",
     "block_length",
-    "evaluate",
+    "draw_blocks",
     "largest_tensor",
     "looped",
     "nodes_or_nan",
     "or_nan",
-    "over_draws",
     "plan",
     "rows_of",
+    "rows_together",
     "tiles_of",
     "vmapped",
     "widened",
@@ -54,7 +52,9 @@ type Function = Callable[..., dict[Any, Tensor]]
 MAX_ELEMENTS = 2**20  # of the largest tensor inside one block: 8 MiB in float64; larger ones ran slower
 MAX_ROWS = 4096
 MAX_ON_GPU = 2**26  # elements, and rows, of a block on a GPU, which takes about as long for few as for many
-MIN_TILES_TO_LOWER = 64  # tracing takes about as long as so many evaluations
+MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
+RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
+BLOCK_BYTES = 2**24  # of the values of such rows at all draws: a prediction to a store holds no fewer
 
 
 class TreeVariable(NamedTuple):
@@ -113,48 +113,42 @@ def plan(
     return Blocks(max(1, most // largest_tensor(function, theta, data, rows, num_rows)), rows if splits else None)
 
 
+def rows_together(moments: Mapping[str, Tensor], num_rows: int, num_draws: int) -> int:
+    """Return how many rows share a random stream: fewer where their moments ``[B, ...]`` at all draws take much memory.
+
+    Examples
+    --------
+    >>> rows_together({"mean": torch.zeros(500)}, 500, 1000), rows_together({"probs": torch.zeros(500, 1000)}, 500, 1000)
+    (256, 4)
+    """
+    per_row = num_draws * sum(each.nbytes for each in moments.values()) // max(num_rows, 1)
+    return max(1, min(RANDOM_ROWS, BLOCK_BYTES // max(per_row, 1)))
+
+
+def draw_blocks(
+    function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool, together: int = RANDOM_ROWS
+) -> Blocks:
+    """Return the blocks in which random numbers are drawn; they depend on model, data, device and number of draws alone.
+
+    Parameters
+    ----------
+    function, theta, data, num_rows, splits
+        As for :func:`plan`.
+    together : int
+        From :func:`rows_together`.
+    """
+    rows = min(num_rows, together) if splits else num_rows
+    with batchable_draws():
+        largest = largest_tensor(function, theta, data, rows, num_rows)
+    return Blocks(max(1, (MAX_ON_GPU if theta.is_cuda else MAX_RANDOM_ELEMENTS) // largest), rows if splits else None)
+
+
 def largest_tensor(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:
     """Return the number of elements of the largest tensor that a function makes of the first ``rows`` rows."""
     part = rows_of(data, slice(0, rows), num_rows)  # which is no tensor of the function's, however rows are cut
     with isolated(0, theta.device), torch.no_grad(), _LargestTensor() as largest:
         or_nan(function, theta, *part)
     return int(largest.numel)
-
-
-def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, blocks: Blocks) -> Arrays:
-    """Evaluate a pure function at ``theta[M, P]`` block by block.
-
-    Parameters
-    ----------
-    function : callable
-        ``(theta[P], *data) -> {name: Tensor[B, ...]}``.
-    theta : Tensor [M, P]
-    data : tuple
-        Arguments of the model; tensors with ``num_rows`` rows are split where ``blocks`` says so.
-    num_rows : int
-    blocks : Blocks
-
-    Returns
-    -------
-    dict of str to ndarray [M, B, ...]
-    """
-    tiles = tiles_of(len(theta), num_rows, blocks)
-    batched = over_draws(function, len(data), len(tiles))
-    out = BlockArrays(len(theta), num_rows if blocks.rows else None)
-
-    def evaluate_tile(tile: Tile) -> None:
-        with torch.no_grad():
-            out.write(batched(theta[tile.draws], *rows_of(data, tile.rows, num_rows)), tile)
-
-    first = rows_of(data, tiles[0].rows, num_rows)
-    if not (isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[tiles[0].draws], *first)):
-        for tile in tiles:
-            evaluate_tile(tile)
-    else:
-        with aside():
-            in_threads(evaluate_tile, tiles[:1])  # allocates the result
-            in_threads(evaluate_tile, tiles[1:])
-    return out.arrays
 
 
 class BlockArrays:
@@ -257,38 +251,6 @@ def rows_of(data: Data, rows: slice, num_rows: int) -> Data:
     if rows == slice(0, num_rows):
         return data
     return select(data, rows, num_rows)
-
-
-@dataclass(frozen=True)
-class LoweredOverDraws:
-    """A function batched over draws and lowered, for many blocks of one shape."""
-
-    lowered: Lowered
-    num_tiles: int
-
-    def __call__(self, *args: Any) -> dict[Any, Tensor]:
-        """Evaluate one block."""
-        found: dict[Any, Tensor] = self.lowered.specialize(*args, num_calls=float(self.num_tiles))(*args)
-        return found
-
-    def is_graph(self, *args: Any) -> bool:
-        """Return whether blocks like this one run without Python code of the model, and hence side by side in threads."""
-        return args[0].device.type == "cpu" and self.lowered.specialize(*args, num_calls=self.num_tiles).how != "eager"
-
-
-def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:
-    """Return the function batched over draws: traced where that pays, else run as it is, else looped over draws."""
-    batched = vmapped(function, num_arguments)
-    if num_tiles >= MIN_TILES_TO_LOWER:
-        return LoweredOverDraws(Lowered(batched, fallback=looped(function)), num_tiles)
-
-    def evaluate_tile(*args: Any) -> dict[Any, Tensor]:
-        try:
-            return batched(*args)
-        except (RuntimeError, NumericalFailure):  # an operation unknown to vmap, or a draw at which the model fails
-            return looped(function)(*args)
-
-    return evaluate_tile
 
 
 def vmapped(function: Function, num_arguments: int, randomness: str = "error") -> Function:
