@@ -1,6 +1,7 @@
 """What every test starts from: double precision, fixed seeds, checked types and, if asked for, the reference data."""
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,9 +22,10 @@ check_types_of(CHECKED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the suite run in single precision, and the conformance suite on another device."""
+    """Let the suite run in single precision or in part, and the conformance suite on another device."""
     parser.addoption("--device", default="cpu", help="where the conformance suite computes: cpu, cuda, ...")
     parser.addoption("--dtype", default="float64", choices=["float32", "float64"], help="torch's default dtype")
+    parser.addoption("--part", default="0/1", help="K/N: part K, from 0 on, of N that share the tests by their names")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # beside a GPU torch would take this device for the accelerator, and could not wait for the other one's streams
     if "not slow" not in config.option.markexpr and not torch.cuda.is_available():
         register_elsewhere()  # before any module is imported: autograd counts devices once, when it first needs one
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the part that was asked for."""
+    number, count = (int(each) for each in config.getoption("part").split("/"))
+    left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % count != number]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 def _seed() -> None:
