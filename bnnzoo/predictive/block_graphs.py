@@ -15,6 +15,7 @@ from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import alike
+from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.failures import rescued
@@ -48,7 +49,9 @@ class BlockGraph(NamedTuple):
     draws_from_generator: bool
 
 
-def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> BlockGraph | None:
+def block_graph(
+    function: Function, args: tuple[Any, ...], num_blocks: int, engine: Engine = "auto"
+) -> BlockGraph | None:
     """Return a function that draws random numbers as a graph for blocks.
 
     None where it cannot be traced, or its numbers might not be independent.
@@ -61,6 +64,8 @@ def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> B
         Arguments of a block, ``theta[S, P]`` first.
     num_blocks : int
         How often it will run: decides whether compiling pays; 0 where the function's operations are wanted as they are.
+    engine : {"auto", "native", "graph"}
+        "auto" takes native code where it pays.
     """
 
     def single(*args: Any) -> dict[Any, Tensor]:
@@ -95,7 +100,8 @@ def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> B
                 ),
                 True,
             )
-        if device.type == "cpu" and num_blocks * seen.seconds() > NATIVE_FROM:
+        pays = engine == "native" or (engine == "auto" and num_blocks * seen.seconds() > NATIVE_FROM)
+        if device.type == "cpu" and pays:
             native = _native(single, args)
             if native is not None and _agrees(native, args, expected):
                 return native

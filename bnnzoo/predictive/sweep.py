@@ -15,7 +15,7 @@ from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated, reseed
 from bnnzoo.core.program.turns import aside
 from bnnzoo.core.types import Data
-from bnnzoo.engine.choose import MIN_BLOCKS_TO_TRACE
+from bnnzoo.engine.choose import MIN_BLOCKS_TO_TRACE, asked_for
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.blocks import Arrays, BlockArrays, Blocks, Function, Tile, looped, rows_of, tiles_of, vmapped
@@ -61,7 +61,8 @@ class Sweep:
 
     Each block has a random stream of its own, which depends on ``seed`` and the place of the block: where the function draws
     random numbers, the blocks must not depend on ``chunk_size``, as those of :func:`bnnzoo.predictive.blocks.draw_blocks` do
-    not. The global random stream is left as it was.
+    not. The global random stream is left as it was. The environment variable ``BNNZOO_ENGINE`` chooses how blocks are evaluated,
+    as it does for fits.
 
     Parameters
     ----------
@@ -98,10 +99,11 @@ class Sweep:
         self.tiles = tiles_of(len(theta), num_rows, blocks)
         args = (theta[self.tiles[0].draws], *read(self.tiles[0].rows))
         self._is_small = len(args[0]) > 1  # several draws fit a cache: threads would cost more than they save
-        is_many = len(self.tiles) >= MIN_BLOCKS_TO_TRACE
+        engine = asked_for("auto")
+        is_many = len(self.tiles) >= MIN_BLOCKS_TO_TRACE or engine != "auto"
         self._graph = None
-        if is_many or is_repeated:
-            self._graph = block_graph(self._whole, args, len(self.tiles) if is_many else 0)
+        if engine != "python" and (is_many or is_repeated):
+            self._graph = block_graph(self._whole, args, len(self.tiles) if is_many else 0, engine)
 
     @property
     def is_apart(self) -> bool:
