@@ -205,7 +205,7 @@ def coverage(tree: xr.DataTree) -> float:
 
 def accuracy(tree: xr.DataTree) -> float:
     """Return the fraction of observations whose most probable class is correct."""
-    return float(np.mean(class_probabilities(tree).argmax(-1) == observed(tree)))
+    return float(calibration.accuracy(*_probabilities_and_codes(tree))["value"])
 
 
 def brier(tree: xr.DataTree) -> float:
