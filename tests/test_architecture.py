@@ -326,6 +326,10 @@ def test_a_module_offers_what_it_defines_and_nothing_else() -> None:
     assert [found for path in MODULES for found in offered_by_others(path)] == []
 
 
+PRIVATE_TO_TORCH = {"_C", "_can_decompose", "_overloadname", "_schema", "_version"}
+"""Private attributes of torch's objects, by which one reaches them without the word torch."""
+
+
 def private_parts_of_torch(path: Path) -> Iterator[str]:
     """Yield where a file names a private part of torch; one file does, and works where a part is missing."""
     if path.name == "torch_private.py":
@@ -337,12 +341,25 @@ def private_parts_of_torch(path: Path) -> Iterator[str]:
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             whole = ast.unparse(node)
-            if whole.startswith("torch.") and not whole.startswith("torch.ops."):
+            is_of_torch = whole.startswith("torch.") and not whole.startswith("torch.ops.")
+            if is_of_torch or node.attr in PRIVATE_TO_TORCH:
                 yield f"{label(path)}:{node.lineno} names {whole}"
 
 
 def test_one_file_names_private_parts_of_torch() -> None:
     assert [found for path in MODULES for found in private_parts_of_torch(path)] == []
+
+
+def test_private_parts_are_found_without_the_word_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    module = tmp_path / "module.py"
+    module.write_text(
+        "def seen(tensor, operation):\n    return tensor._version, operation._schema, tensor._mine, tensor.data\n"
+    )
+    assert [found.partition(" ")[2] for found in private_parts_of_torch(module)] == [
+        "names tensor._version",
+        "names operation._schema",
+    ]
 
 
 def drawers_and_scrolls(path: Path) -> Iterator[str]:

@@ -16,6 +16,8 @@ import torch
 
 import bnnzoo as bz
 from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.engine.reports import EngineReport
+from bnnzoo.predictive.datatree import fit_attributes
 from bnnzoo.testing import linear_gaussian
 
 
@@ -78,8 +80,18 @@ def test_wall_time_is_split_into_compiling_and_the_rest() -> None:
     assert replace(info, seconds=4.0, compiling=2.5).duration() == "4 s, 2.5 of them compiling"
     assert replace(info, seconds=4.0, compiling=0.1).duration() == "4 s"
     assert "2.5 of them compiling" in repr(replace(info, seconds=4.0, compiling=2.5))
+    assert ", engine native, " in repr(replace(info, engine=EngineReport("native")))
+    assert "engine" not in repr(replace(info, engine=None))
     twice = replace(info, seconds=1.0, compiling=0.5).followed_by(replace(info, seconds=2.0, compiling=0.25))
     assert (twice.seconds, twice.compiling) == (3.0, 0.75)
+
+
+@pytest.mark.parametrize("reasons", [(), ("native code: NoCompiler: no g++ on the path", "graph: refused")])
+def test_trees_say_how_a_fit_ran(reasons: tuple[str, ...]) -> None:
+    attributes = fit_attributes(FitInfo("iid", engine=EngineReport("graph", reasons)), 0)
+    assert attributes["engine"] == "graph"
+    assert attributes.get("engine_reasons") == ("; ".join(reasons) or None)
+    assert "engine" not in fit_attributes(FitInfo("iid"), 0)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from bnnzoo.engine.cpp import toolchain
+from bnnzoo.engine.cpp.toolchain import NoCompiler
+from bnnzoo.engine.fallbacks import lacks_compiler, warn_without_compiler
 from bnnzoo.engine.files import cache_folder, is_private
 from bnnzoo.engine.reports import EngineLog, first_line, preparing
 from bnnzoo.engine.simplify import drop_unused, number_throughout
@@ -35,6 +38,7 @@ __all__ = [
     "compile_graph",
     "compile_loops",
     "for_compiling",
+    "has_compiler",
     "torchs_random_numbers",
 ]
 
@@ -47,13 +51,16 @@ def compile_graph(
 ) -> Callable[..., Sequence[Tensor]] | None:
     """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
     log = log or EngineLog()
+    on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
+    if on_cpu and not has_compiler(log):
+        warn_without_compiler("A model runs", log.report().reasons, stacklevel=4)
+        return None
     found: list[Any] = []
 
     def remember(*args: Any, **kwargs: Any) -> Any:
         found.append(inductor().compile_fx_inner(*args, **kwargs))
         return found[-1]
 
-    on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
     try:
         settings = {"cpp_wrapper": on_cpu, **_kept_to_own_folder()}
         # of the two caches on disk the outer one returns its wrappers only and never calls inner_compile
@@ -68,7 +75,7 @@ def compile_graph(
             wrapped: Any = inductor().compile_fx(graph, inputs, inner_compile=remember)
             expected = wrapped(*inputs)
             return _without_wrappers(wrapped, found, inputs, expected)
-    except Exception as error:  # no compiler on the machine, or an operation inductor does not know
+    except Exception as error:  # such as an operation inductor does not know
         log.refused("torch's compiler", error)
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
@@ -101,6 +108,20 @@ def compile_loops(graph: GraphModule, log: EngineLog) -> Callable[..., Any] | No
     if entry is None:
         log.refused("torch's compiler", "its code cannot be called directly")
     return entry
+
+
+def has_compiler(log: EngineLog) -> bool:
+    """Tell whether torch's compiler would find the one that it calls, before it is imported.
+
+    ``log`` takes down why not, unless native code has failed for that already.
+    """
+    try:
+        toolchain.compiler_of_torch()
+    except NoCompiler as error:
+        if not lacks_compiler(log.report().reasons):
+            log.refused("torch's compiler", error)
+        return False
+    return True
 
 
 def _kept_to_own_folder() -> dict[str, bool]:
@@ -236,7 +257,4 @@ def _quiet() -> Iterator[None]:
 
 
 def _cannot_compile(error: Exception) -> str:
-    return (
-        f"The traced graph could not be compiled and runs uncompiled, several times slower ({first_line(error)}). If no "
-        f"C++ compiler is installed, install one (g++ or clang)."
-    )
+    return f"The traced graph could not be compiled and runs uncompiled, several times slower ({first_line(error)})."

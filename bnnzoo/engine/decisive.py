@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bnnzoo.engine.torch_private import version_of
+
 __all__ = ["ValueAsked", "can_decide", "content_of", "decide", "decide_alike", "kind_of", "may_decide"]
 
 _CONTENTS: Any = WeakTensorKeyDictionary()
@@ -88,8 +90,8 @@ def kind_of(tensor: Tensor) -> tuple[Hashable, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, content_of(tensor)
 
 
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> object:
+    return 0 if tensor.is_inference() else version_of(tensor)
 
 
 def _digest(tensor: Tensor) -> bytes:

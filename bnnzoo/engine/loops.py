@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import Leaves, disagreement
-from bnnzoo.engine.compiling import compile_loops
+from bnnzoo.engine.compiling import compile_loops, has_compiler
 from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.graphs import trace_loops, trace_shapes
@@ -204,7 +204,7 @@ def _lowered(
         )
         return Lowering("eager", loop, log.report())
     native = _native(graph, inputs, name, leaves, log) if compiles else None
-    if native is None and compiles and compiles != "cpp":
+    if native is None and compiles and compiles != "cpp" and has_compiler(log):
         # torch's compiler knows operations that are not written in C++ here
         with log.timed("tracing"):
             whole = trace_shapes(changed, inputs, decompositions())

@@ -10,6 +10,7 @@ from torch import Tensor
 from bnnzoo.engine.choose import Engine, OneByOneError
 from bnnzoo.engine.chunks import NATIVE, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.engine.decisive import content_of
+from bnnzoo.engine.fallbacks import lacks_compiler, warn_without_compiler
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies, Runner, of_copy
 from bnnzoo.engine.loops import Compiles
 from bnnzoo.engine.lowered import flattened, tensors_of, untraced
@@ -61,7 +62,7 @@ def runner(
     Warns
     -----
     LoweringWarning
-        If native code was asked for, and the program cannot be compiled here.
+        If native code was asked for, and the program cannot be compiled here; or there is no compiler.
     """
     log = log or EngineLog()
     if engine == "native" or (engine == "auto" and native_pays):
@@ -69,9 +70,14 @@ def runner(
         found = native_copies(program, gradient, moving, resting, row, max_flops=most, log=log, data=data)
         if found is not None:
             return found
-        if engine == "native":
-            reasons = "; ".join(log.report().reasons) or "it cannot be compiled here"
-            warnings.warn(f"engine='native' runs as traced graphs instead: {reasons}.", LoweringWarning, stacklevel=3)
+        reasons = log.report().reasons
+        if lacks_compiler(reasons):
+            warn_without_compiler(
+                "engine='native' runs" if engine == "native" else "The fit runs", reasons, stacklevel=3
+            )
+        elif engine == "native":
+            why = "; ".join(reasons) or "it cannot be compiled here"
+            warnings.warn(f"engine='native' runs as traced graphs instead: {why}.", LoweringWarning, stacklevel=3)
     if data is not None:
         raise OneByOneError("Copies with data of their own run in native code only.")
     with untraced(engine == "python"):

@@ -29,6 +29,7 @@ from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.engine.choose import asked_for
+from bnnzoo.engine.fallbacks import warned_once
 from bnnzoo.engine.value_and_grad import Evaluated
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
@@ -136,19 +137,20 @@ def fit(
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     data = positional(model, data, named)
-    posterior = fitted(
-        model,
-        method,
-        data,
-        seed,
-        dtype,
-        target,
-        executor=executor,
-        checkpoint=checkpoint,
-        progress=progress,
-        engine=engine,
-    )
-    warn_of_troubles(posterior)
+    with warned_once():
+        posterior = fitted(
+            model,
+            method,
+            data,
+            seed,
+            dtype,
+            target,
+            executor=executor,
+            checkpoint=checkpoint,
+            progress=progress,
+            engine=engine,
+        )
+        warn_of_troubles(posterior)
     return posterior
 
 

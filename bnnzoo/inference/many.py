@@ -27,6 +27,7 @@ from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.choose import Engine, asked_for
 from bnnzoo.engine.cores import one_arithmetic_thread
+from bnnzoo.engine.fallbacks import warned_once
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.engine.value_and_grad import Evaluated
 from bnnzoo.inference.config import run_together
@@ -243,7 +244,7 @@ class ManyFits:
         datasets, seeds, first
             As for a call.
         """
-        with fits_to_come(self._number if self._engine in ("auto", "native") else 1):
+        with warned_once(), fits_to_come(self._number if self._engine in ("auto", "native") else 1):
             shared, error = self._of_known_kinds(datasets, seeds, first)
             found: list[Posterior] = []
             for i, posterior in enumerate(shared):

@@ -8,8 +8,9 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from bnnzoo.core.posterior.archive import installed_version
 from bnnzoo.core.posterior.info import FitInfo
-from bnnzoo.core.posterior.saving import installed_version
+from bnnzoo.engine.reports import EngineReport
 from bnnzoo.predictive.labels import Labels
 
 __all__ = [
@@ -198,12 +199,20 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
         "num_rejected": info.num_rejected,
         "seconds": info.seconds,
         "seconds_compiling": info.compiling,
+        **_engine(info.engine),
         "complete": "yes" if info.complete else "no",
         "config": json.dumps(dict(info.config), default=str, sort_keys=True),
         **({"has_atoms": "yes"} if info.has_atoms else {}),
         **{name: info.config[name] for name in ("psis_pareto_k", "psis_ess") if name in info.config},
         **versions(),
     }
+
+
+def _engine(report: EngineReport | None) -> dict[str, str]:
+    """Return how a fit ran and, if it had to fall back, why."""
+    if report is None:
+        return {}
+    return {"engine": report.engine, **({"engine_reasons": "; ".join(report.reasons)} if report.fell_back else {})}
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.torch_private import version_of
 from bnnzoo.predictive.blocks import Arrays, Function, TreeVariable, plan
 from bnnzoo.predictive.independence import are_close, values_of
 from bnnzoo.predictive.labels import Labels
@@ -163,7 +164,7 @@ _KEPT: dict[int, OrderedDict[Hashable, _Parts]] = {}
 def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[], PreparedDraws]) -> PreparedDraws:
     """Return what was made for these options of a posterior before, unless its tensors were changed; else make it."""
     tensors = [*vars(posterior).values(), *pytree.tree_leaves(posterior.density.data)]
-    versions = tuple(each._version for each in tensors if isinstance(each, Tensor) and not each.is_inference())
+    versions = tuple(version_of(each) for each in tensors if isinstance(each, Tensor) and not each.is_inference())
     key, kept = (options, versions), _KEPT.get(id(posterior))
     if kept is not None and key in kept:
         theta, seed, members, labels, densities, of_rows = kept[key]

@@ -13,6 +13,7 @@ from bnnzoo.engine.cpp import building, toolchain
 from bnnzoo.engine.cpp.factorisations import FUNCTIONS
 from bnnzoo.engine.cpp.formulas import HEADER
 from bnnzoo.engine.cpp.toolchain import NoCompiler, compiler
+from bnnzoo.engine.cpp.values import Cannot
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +169,37 @@ def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(NoCompiler, match="false"):
         building.built("int main() {}")
+
+
+def test_a_source_that_is_refused_is_no_want_of_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Torch's compiler may then know more."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(Cannot, match=r"g\+\+ refuses its source: .*"):
+        building.built("int main() { return no_such_name; }")
+
+
+@pytest.mark.parametrize(
+    ("system", "names", "found"),
+    [("Linux", ("g++",), "g++"), ("Linux", ("c++", "clang++"), None), ("Darwin", ("clang++",), "clang++")],
+)
+def test_the_compiler_that_torch_would_call(
+    system: str, names: tuple[str, ...], found: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_but(monkeypatch, *names, package=True)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(toolchain, "_failure", lambda command: None)
+    if found is None:
+        with pytest.raises(NoCompiler, match=r"no g\+\+ on the path"):
+            toolchain.compiler_of_torch()
+    else:
+        assert toolchain.compiler_of_torch() == (f"/bin/{found}",)
+
+
+def test_a_compiler_that_makes_no_code_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert toolchain.compiler_of_torch()
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(NoCompiler, match="false: it ends with status 1"):
+        toolchain.compiler_of_torch()
 
 
 def test_what_a_compiler_keeps_lies_in_an_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["COUNTED_GRADIENTS", "gradients", "wall_time"]
+__all__ = ["COUNTED_GRADIENTS", "engine", "gradients", "wall_time", "why_slower"]
 
 NO = "–"  # where there is nothing to say
 COUNTED_GRADIENTS = (
@@ -16,6 +16,17 @@ def wall_time(attributes: Mapping[Any, Any]) -> tuple[str, str]:
     found = (attributes.get(name) for name in ("seconds", "seconds_compiling"))
     seconds, compiling = (NO if value is None else f"{float(value):.1f}" for value in found)
     return seconds, compiling
+
+
+def engine(attributes: Mapping[Any, Any]) -> str:
+    """Return how a fit ran: in native code, as graphs or as Python."""
+    return str(attributes.get("engine", NO))
+
+
+def why_slower(fits: Mapping[str, Mapping[Any, Any]]) -> str:
+    """Return for each fit, given by its attributes, that had to fall back why it did, as sentences."""
+    reasons = ((name, attributes.get("engine_reasons")) for name, attributes in fits.items())
+    return "".join(f" {name} ran no faster because of {reason}." for name, reason in reasons if reason)
 
 
 def gradients(attributes: Mapping[Any, Any]) -> str:

@@ -10,7 +10,7 @@ from arviz_stats.sampling_diagnostics import bfmi
 from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from bnnzoo.apps.reporting.costs import COUNTED_GRADIENTS, NO, gradients, wall_time
+from bnnzoo.apps.reporting.costs import COUNTED_GRADIENTS, NO, engine, gradients, wall_time, why_slower
 from bnnzoo.apps.reporting.prediction_figures import TITLES
 from bnnzoo.apps.reporting.report_verdicts import pareto
 from bnnzoo.apps.reporting.results import Baseline, Fitted, Results, all_parts, paired_difference
@@ -166,11 +166,13 @@ def _summary(values: np.ndarray, classes: tuple[str, ...]) -> tuple[str, ...]:
 
 def method_grid(results: Results) -> Grid:
     """Return how the draws of each method were made, and what they cost."""
-    columns = ("method", "made by", "draws", "seconds", "compiling", "gradients", "seed", "complete")
+    columns = ("method", "made by", "draws", "seconds", "compiling", "engine", "gradients", "seed", "complete")
     note = (
         "As far as the trees say. Seconds are wall time on the machine of the fit; compiling is a part of them. "
+        "Engine is how arithmetic was run: in native code, as graphs of torch's operations, or as Python. "
         "Gradients in brackets are those of the draws of a Markov chain, without its warm-up."
     )
+    note += why_slower({fitted.name: fitted.test.attrs for fitted in results.fitted})
     rows = []
     for fitted in results.fitted:
         attributes = fitted.test.attrs
@@ -181,6 +183,7 @@ def method_grid(results: Results) -> Grid:
             str(attributes.get("inference_method", library or "unknown")),
             f"{sizes.get('chain', 0)} × {sizes.get('draw', 0)}",
             *wall_time(attributes),
+            engine(attributes),
             gradients(attributes),
             str(attributes.get("seed", NO)),
             str(attributes["complete"]),

@@ -3,6 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ from torch import Tensor
 
 from bnnzoo.engine.files import whole_file
 
-__all__ = ["FORMAT", "read_archive", "read_to_go_on", "write_archive"]
+__all__ = ["FORMAT", "UNKNOWN", "installed_version", "read_archive", "read_to_go_on", "write_archive"]
 
 FORMAT = 2
 """Number of the file format; raised whenever an older bnnzoo could not read what a newer one writes."""
+
+UNKNOWN = "unknown"
+"""Version of a package that runs from a checkout that is not installed."""
 
 
 def write_archive(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
@@ -90,12 +95,30 @@ def read_archive(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError(f"{path} is a safetensors file, but no posterior saved by bnnzoo.")
     if metadata["bnnzoo"] != str(FORMAT):
         raise ValueError(
-            f"{path} has format {metadata['bnnzoo']}, and this version of bnnzoo reads format {FORMAT}. Load it with the "
-            f"version that wrote it, or a newer one."
+            f"{path} has format {metadata['bnnzoo']}{_written_by(metadata['header'])}, and this version of bnnzoo reads format "
+            f"{FORMAT}. Load it with the version that wrote it, or a newer one."
         )
     if _checksum(metadata["header"], tensors) != metadata["sha256"]:
         raise ValueError(f"{path} is damaged: its checksum does not match its contents. Restore it from a copy.")
     return tensors, json.loads(metadata["header"])
+
+
+def _written_by(header: str) -> str:
+    """Return by which version of bnnzoo a header was written, in words; nothing where one of another format does not say."""
+    try:
+        found = json.loads(header)["versions"]["bnnzoo"]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return "" if found == UNKNOWN else f" of bnnzoo {found}"
+
+
+@cache
+def installed_version(package: str) -> str:
+    """Return the version of a package, unknown where it runs from a checkout that is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return UNKNOWN
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

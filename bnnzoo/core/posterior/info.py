@@ -146,7 +146,7 @@ class FitInfo(Stored):
         return f"{number} of {most} iterations of warm-up"
 
     def __repr__(self) -> str:
-        """Name the method, what its draws are, and what the fit cost; no tensor is printed."""
+        """Name the method, what its draws are, what the fit cost and how it ran; no tensor is printed."""
         parts = [
             self.method or "no method",
             self.sampling,
@@ -155,6 +155,7 @@ class FitInfo(Stored):
             *([] if self.num_gradients_of_draws is None else [f"{self.num_gradients_of_draws} of them of the draws"]),
             *filter(None, [self.warm_up()]),
             self.duration(),
+            *([] if self.engine is None else [f"engine {self.engine.engine}"]),
             *([] if self.complete else ["interrupted"]),
             *(
                 [f"{self.num_rejected} points rejected ({self.rejected_at or 'no site known'})"]

@@ -1,21 +1,19 @@
 """Saving of posteriors, and their printed forms."""
 
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NoReturn
 
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.archive import write_archive
+from bnnzoo.core.posterior.archive import installed_version, write_archive
 from bnnzoo.core.posterior.folding import as_table, folded
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.stored import Stored, encode
 from bnnzoo.core.reading.fingerprint import fingerprint
 from bnnzoo.core.reading.streamed import StreamedDensity
 
-__all__ = ["StoredPosterior", "installed_version"]
+__all__ = ["StoredPosterior"]
 
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl")
 MAX_LISTED = 30
@@ -138,12 +136,3 @@ def _argument(value: Any) -> dict[str, Any]:
         if value is None or isinstance(value, bool | int | float | str)
         else {"type": type(value).__name__}
     )
-
-
-@cache
-def installed_version(package: str) -> str:
-    """Return the version of a package, unknown where it runs from a checkout that is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

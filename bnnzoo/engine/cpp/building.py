@@ -56,9 +56,9 @@ def compile_in_cpp(graph: GraphModule) -> Compiled:
     Raises
     ------
     Cannot
-        If the graph cannot be written in C++.
+        If the graph cannot be written in C++, or the compiler refuses what is written.
     NoCompiler
-        If it cannot be compiled.
+        If there is no compiler.
     """
     devices = {
         node.meta.get("device", node.meta["val"].device).type for node in graph.graph.nodes if node.op == "placeholder"
@@ -186,7 +186,8 @@ def _compile(source: str, path: Path) -> None:
         command = [*compiler, *flags, str(written), "-o", str(library)]
         result = subprocess.run(command, capture_output=True, text=True, check=False, env=toolchain.environment())
         if result.returncode:
-            raise NoCompiler(f"{' '.join(compiler)}: {result.stderr.strip()[:200]}")
+            toolchain.refuse_broken(compiler)
+            raise Cannot(f"{' '.join(compiler)} refuses its source: {result.stderr.strip()[:200]}")
         with whole_file(path, private=True) as partial:
             library.rename(partial)
         with whole_file(_sum_of(path), private=True) as partial:

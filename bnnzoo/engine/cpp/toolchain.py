@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from importlib.metadata import version as version_of_package
 from importlib.util import find_spec
@@ -15,7 +16,18 @@ import torch
 
 from bnnzoo.engine.files import cache_folder
 
-__all__ = ["NoCompiler", "compiler", "environment", "flags", "machine", "matrix_products", "suffix", "version"]
+__all__ = [
+    "NoCompiler",
+    "compiler",
+    "compiler_of_torch",
+    "environment",
+    "flags",
+    "machine",
+    "matrix_products",
+    "refuse_broken",
+    "suffix",
+    "version",
+]
 
 FLAGS = ("-std=c++17", "-shared", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w")
 """Arithmetic keeps NaN and infinity; only sums marked in the source may be added up in another order."""
@@ -39,13 +51,14 @@ lines of a step of a flow take 7 s in place of 24, and the 103,000 of 120 writte
 ZIG = "ziglang"
 """A package that holds clang for Linux, macOS and Windows. Told to leave out the library of C++, it need not build it first."""
 
+COMPILERS_OF_TORCH = {"Darwin": "clang++", "Windows": "cl"}
 SUFFIXES = {"Darwin": ".dylib", "Windows": ".dll"}
 LIBRARIES = {"Darwin": "libtorch_cpu.dylib", "Windows": "torch_cpu.dll"}
 ARM = ("arm64", "aarch64")
 
 
 class NoCompiler(Exception):
-    """There is no C++ compiler, or it refused the source."""
+    """There is no C++ compiler, or it makes no code of any source."""
 
 
 @cache
@@ -64,6 +77,49 @@ def compiler() -> tuple[str, ...]:
     if find_spec(ZIG) is not None:
         return (sys.executable, "-m", ZIG, "c++")
     raise NoCompiler("no g++, c++ or clang++ on the path; 'pip install bnnzoo[compiler]' brings one")
+
+
+def compiler_of_torch() -> tuple[str, ...]:
+    """Return the command that torch's compiler of graphs would call: ``CXX``, or else one, and not that of a package.
+
+    To find that out takes some hundredths of a second, once a process; torch's compiler, which asks last, takes seconds.
+
+    Raises
+    ------
+    NoCompiler
+        If there is none, or it makes no code.
+    """
+    name = os.environ.get("CXX") or COMPILERS_OF_TORCH.get(platform.system(), "g++")
+    found = shutil.which(name)
+    if found is None:
+        raise NoCompiler(f"no {name} on the path")
+    if platform.system() != "Windows":  # where it is told otherwise
+        refuse_broken((found,))
+    return (found,)
+
+
+def refuse_broken(command: tuple[str, ...]) -> None:
+    """Refuse a compiler that makes no code, not even of the simplest source.
+
+    Raises
+    ------
+    NoCompiler
+        With what the compiler says.
+    """
+    if (reason := _failure(command)) is not None:
+        raise NoCompiler(reason)
+
+
+@cache
+def _failure(command: tuple[str, ...]) -> str | None:
+    """Return why a compiler makes no code, None if it does."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder) / "one.cpp", Path(folder) / f"one{suffix()}"
+        source.write_text("int one() { return 1; }\n")
+        told = [*command, *flags(command), str(source), "-o", str(library)]
+        result = subprocess.run(told, capture_output=True, text=True, check=False, env=environment())
+    said = result.stderr.strip()[:200] or f"it ends with status {result.returncode}"
+    return f"{' '.join(command)}: {said}" if result.returncode else None
 
 
 def flags(command: tuple[str, ...], num_lines: int = 0) -> list[str]:

@@ -17,7 +17,7 @@ import torch
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.fingerprint import VALUES, fingerprint
 from bnnzoo.inference.markov.checkpoint_blocks import Block, pack, read_block, unpack, write_block
-from bnnzoo.inference.markov.checkpoint_folder import Fingerprint, WriterLock, attributes_of, open_chains
+from bnnzoo.inference.markov.checkpoint_folder import Fingerprint, WriterLock, attributes_of, begun_by, open_chains
 from bnnzoo.inference.markov.protocols import Loop
 
 __all__ = ["Checkpoint", "fingerprint_of"]
@@ -139,9 +139,9 @@ class Checkpoint:
             self._loop.restore(state)
         except (KeyError, ValueError, RuntimeError) as error:  # a leaf is missing, or has another shape
             raise ValueError(
-                f"The checkpoint {self._folder} was written by another version of bnnzoo or torch, whose chains keep another "
-                f"state ({type(error).__name__}: {error}). Continue the run with the version that began it, or begin again in "
-                f"another folder."
+                f"The checkpoint {self._folder} was begun by {begun_by(self._folder.parent)}, whose chains keep another state "
+                f"than those of this version ({type(error).__name__}: {error}). Continue the run with the version that began "
+                f"it, or begin again in another folder."
             ) from error
         for number in numbers[:-1]:  # a kill may have come right after a block was written
             self._forget_state(number)

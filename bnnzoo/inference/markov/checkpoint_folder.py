@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bnnzoo.core.posterior.archive import UNKNOWN, installed_version
 from bnnzoo.core.reading.fingerprint import VALUES, different_values
 from bnnzoo.engine.files import partial_name
 from bnnzoo.inference.markov.checkpoint_blocks import zarr_library
@@ -24,6 +25,7 @@ __all__ = [
     "Fingerprint",
     "WriterLock",
     "attributes_of",
+    "begun_by",
     "open_chains",
     "open_store",
 ]
@@ -31,6 +33,8 @@ __all__ = [
 type Fingerprint = dict[str, str]
 
 FORMAT = 8
+BEGUN_BY = "begun_by"
+"""Attribute of a store that holds the versions of bnnzoo and torch which began it; older stores do not have it."""
 
 
 def open_store(path: Path) -> None:
@@ -48,14 +52,14 @@ def open_store(path: Path) -> None:
     except OSError as error:
         raise _cannot_write(path, error) from error
     if not exists:
-        return _new_group(path, {"bnnzoo": FORMAT})
+        return _new_group(path, {"bnnzoo": FORMAT, BEGUN_BY: _versions()})
     found = attributes_of(path).get("bnnzoo") if (path / "zarr.json").is_file() else None
     if found is None:
         raise ValueError(f"{path} exists and is no checkpoint of bnnzoo. Give checkpoint=... the name of a new folder.")
     if found != FORMAT:
         raise ValueError(
-            f"The checkpoint {path} has format {found}, and this version of bnnzoo reads format {FORMAT}. Continue the run with "
-            f"the version that began it, or give checkpoint=... the name of a new folder."
+            f"The checkpoint {path}, begun by {begun_by(path)}, has format {found}, and this version of bnnzoo reads format "
+            f"{FORMAT}. Continue the run with the version that began it, or give checkpoint=... the name of a new folder."
         )
     return None
 
@@ -77,8 +81,8 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
         found: Fingerprint = attributes_of(folder).get("fingerprint", {})
         if (missing := fingerprint.keys() - found.keys()) and found:
             raise ValueError(
-                f"The checkpoint {folder} was begun by an older version of bnnzoo, which did not write down {min(missing)}. Go "
-                f"on with that version, or give another folder."
+                f"The checkpoint {folder} was begun by {begun_by(path)}, which did not write down {min(missing)}. Go on with "
+                f"that version, or give another folder."
             )
         for name, value in fingerprint.items():
             if name == VALUES:
@@ -101,6 +105,17 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
         )
     _new_group(folder, {"fingerprint": fingerprint})
     return folder
+
+
+def begun_by(path: Path) -> str:
+    """Return the versions that began a store, in words."""
+    found = attributes_of(path).get(BEGUN_BY)
+    known = {name: value for name, value in found.items() if value != UNKNOWN} if isinstance(found, dict) else {}
+    return " with ".join(f"{name} {value}" for name, value in known.items()) or "another version of bnnzoo or torch"
+
+
+def _versions() -> dict[str, str]:
+    return {name: installed_version(name) for name in ("bnnzoo", "torch")}
 
 
 def attributes_of(path: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
-import warnings
 from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 
@@ -12,10 +11,9 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.settings import check_settings
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
-from bnnzoo.engine.cpp.toolchain import NoCompiler
+from bnnzoo.engine.fallbacks import lacks_compiler, warn_without_compiler
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.reports import EngineLog, ran_as
-from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference.optimise.batches import Batches, RowBatches
 from bnnzoo.inference.optimise.objectives import MemberObjective, Objective
 from bnnzoo.inference.optimise.observers import Observer, SeesChunks, StepProgress
@@ -129,12 +127,8 @@ def train(
         ran_as("native")
         return _trained(native, run, steps)
     reasons = log.report().reasons
-    if any(NoCompiler.__name__ in reason for reason in reasons):
-        warnings.warn(
-            f"Training runs as traced graphs, several times slower: {'; '.join(reasons)}.",
-            LoweringWarning,
-            stacklevel=2,
-        )
+    if lacks_compiler(reasons):
+        warn_without_compiler("Training runs", reasons)
     return _trained(BatchedTraining(run, steps.first, reasons), run, steps)
 
 

@@ -398,3 +398,14 @@ def test_draws_without_predictions_are_refused(tmp_path):
     conditional = tree["conditional"].to_dataset().copy(deep=True)
     conditional["mean"][{"obs_id": 2}] = np.nan  # a row without a prediction is no draw without one
     assert bz.report({"mine": regrouped(tree, conditional=conditional)}, tmp_path / "report.html").exists()
+
+
+def test_the_engine_of_each_fit_is_shown_and_why_it_fell_back():
+    reasons = "native code: Cannot: <sort>"
+    attributes = {"NUTS": {"engine": "native"}, "MAP": {"engine": "graph", "engine_reasons": reasons}, "pymc": {}}
+    trees = {name: held_out("regression") for name in attributes}
+    for name, tree in trees.items():
+        tree.attrs = ATTRIBUTES | attributes[name]
+    grid = method_grid(gather(trees, {}, None))
+    assert [row[grid.columns.index("engine")] for row in grid.rows] == ["native", "graph", "–"]
+    assert grid.note.endswith(f" MAP ran no faster because of {reasons}.") and "NUTS ran" not in grid.note

@@ -47,6 +47,11 @@ def page(request, tmp_path_factory):
     """A page of five methods with a thousand test rows, and the processor time that it took."""
     names = ["nuts", "mfvi", "laplace", "swag", "ensemble"]
     trees = {name: held_out(request.param, num_draws=250, num_rows=1000, seed=i) for i, name in enumerate(names)}
+    for tree in trees.values():
+        tree.attrs |= {"engine": "compiled graph"}
+    trees["mfvi"].attrs |= {
+        "engine_reasons": f"native code: NoCompiler: /opt/{'compilers/' * 20}g++: it ends with status 1"
+    }
     path = tmp_path_factory.mktemp("page") / "report.html"
     began = time.process_time()
     bz.report(trees, path, train=dict.fromkeys(names, training(250)))

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass, fields
+from importlib.metadata import version
 
 import pyro
 import pyro.distributions as dist
@@ -157,9 +158,17 @@ def test_a_newer_format_is_refused(path, monkeypatch):
     exact_posterior(TARGET).save(path)
     monkeypatch.undo()
     with pytest.raises(
-        ValueError, match=r"has format 3, and this version of bnnzoo reads format 2\. Load it with the version"
+        ValueError,
+        match=rf"has format 3 of bnnzoo {version('bnnzoo')}, and this version of bnnzoo reads format 2\. Load it with",
     ):
         bz.load(path, TARGET.model, *TARGET.data)
+
+
+@pytest.mark.parametrize("header", ["no JSON", "[]", "{}", '{"versions": {"bnnzoo": "unknown"}}'])
+def test_a_format_of_an_unknown_version_is_refused(header, tmp_path):
+    save_file({"a": torch.zeros(2)}, tmp_path / "old", {"bnnzoo": "1", "header": header, "sha256": ""})
+    with pytest.raises(ValueError, match=r"has format 1, and this version of bnnzoo reads format 2\."):
+        bz.load(tmp_path / "old", TARGET.model, *TARGET.data)
 
 
 def test_other_files_are_refused(tmp_path):

@@ -4,11 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from bnnzoo.inference.markov.checkpoint_folder import FORMAT, WriterLock, attributes_of, open_chains, open_store
+from bnnzoo.inference.markov.checkpoint_folder import (
+    FORMAT,
+    WriterLock,
+    attributes_of,
+    begun_by,
+    open_chains,
+    open_store,
+)
 from tests.helpers.checkpointing import METHODS, fitted
 
 zarr = pytest.importorskip("zarr")
@@ -30,13 +38,27 @@ def test_a_zarr_store_of_another_program(tmp_path: Path) -> None:
     assert os.listdir(path) == ["zarr.json"]
 
 
-def test_a_store_of_another_version(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({"begun_by": {"bnnzoo": "9.1", "torch": "3.0"}}, r"bnnzoo 9\.1 with torch 3\.0"),
+        ({"begun_by": {"bnnzoo": "unknown", "torch": "3.0"}}, r"torch 3\.0"),
+        ({}, "another version of bnnzoo or torch"),
+    ],
+)
+def test_a_store_of_another_version(versions: dict[str, dict[str, str]], said: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zarr"
-    zarr.open_group(store=str(path), mode="w", attributes={"bnnzoo": FORMAT + 1})
+    zarr.open_group(store=str(path), mode="w", attributes={"bnnzoo": FORMAT + 1, **versions})
     with pytest.raises(
-        ValueError, match=rf"has format {FORMAT + 1}, and this version of bnnzoo reads format {FORMAT}\."
+        ValueError,
+        match=rf"begun by {said}, has format {FORMAT + 1}, and this version of bnnzoo reads format {FORMAT}\.",
     ):
         open_store(path)
+
+
+def test_a_store_says_what_began_it(tmp_path: Path) -> None:
+    open_store(tmp_path / "run.zarr")
+    assert begun_by(tmp_path / "run.zarr") == f"bnnzoo {version('bnnzoo')} with torch {version('torch')}"
 
 
 @pytest.mark.parametrize("contents", ["", "{", "[]", '{"attributes": 3}'])
@@ -78,6 +100,7 @@ def test_chains_that_ran_in_other_batches(tmp_path: Path) -> None:
 
 HOLDS_THE_LOCK = """
 import sys, time
+from importlib.metadata import version
 from pathlib import Path
 from bnnzoo.inference.markov.checkpoint_folder import WriterLock, open_chains
 lock = WriterLock(open_chains(Path(sys.argv[1]), 0, 2, {"seed": "3"}))
