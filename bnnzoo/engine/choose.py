@@ -96,20 +96,33 @@ MAMS, 60 + 60, 2.8 and 0.5 against 2.9 and 1.0; SGHMC, 300 draws, 2.8 and 0.4 ag
 """
 
 MAX_NATIVE_CHAINS = 32
-"""Chains of HMC and NUTS up to which moving each on its own beats a batch."""
+"""Chains of HMC and NUTS up to which moving each on its own beats a batch.
+
+A cautious limit: a second fit of NUTS to 80 rows of five inputs, 50 + 50 draws, takes 0.1 s of processor time in native code and
+4.0 s in a batch for 32 chains, and 0.2 and 6.0 for 128.
+"""
 
 MAX_NATIVE_LOCKSTEP_CHAINS = 256
 """The same of chains that adapt together: for 256 of the regression 0.5 us a step a chain against 1.0."""
 
 MAX_NATIVE_STOCHASTIC_CHAINS = 256
-"""The same of chains that move along gradients of mini-batches."""
+"""The same of chains that move along gradients of mini-batches: 256 of that regression by SGLD, 350 steps, take 1.3 s of
+processor time in native code and 3.0 s in a batch.
+"""
 
 MAX_NATIVE_MEMBERS = 256
-"""Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
+"""Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called.
+
+An ensemble of that regression, 100 steps, takes 0.3 s of processor time in native code and 0.4 s in a batch with 64 members, 1.8
+and 1.4 with 256, 2.9 and 2.7 with 512: neither wins from there on, and a batch needs no compiler.
+"""
 
 MAX_NATIVE_FLOPS = 50_000_000
 """Multiplications and additions in a step of one member, or in a gradient of mini-batches of one chain, up to which native code
 pays, unless it is asked for: larger steps share them among cores.
+
+Processor seconds of 60 steps of a network, in native code and as a graph: 1.5 and 1.5 with 6 million, 2.2 and 2.5 with 49, 4.4
+and 4.8 with 197. They are alike, and torch's threads divide them where a step takes milliseconds.
 """
 
 MIN_FITS_TO_COMPILE_SEARCHES = 30
