@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.engine import chunks, fleet
+from bnnzoo.engine import choose, fleet
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.markov import checkpoint
 from bnnzoo.testing import check_measure, check_method, check_model, example_tree, linear_gaussian
@@ -76,7 +76,7 @@ def sampler() -> dict[str, Any]:
 
 def test_the_sampler_keeps_the_promises_of_every_method(sampler: dict[str, Any]) -> None:
     check_method(sampler["MALA"](num_warmup=300, num_draws=2000))
-    assert sampler["lines"] <= 200
+    assert sampler["lines"] <= 150
 
 
 @pytest.mark.parametrize("engine", ["native", "graph", "python"])
@@ -104,7 +104,7 @@ def test_the_sampler_runs_on_every_engine(engine: str, sampler: dict[str, Any], 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
-        patch.setattr(chunks, "SECONDS_PER_CHUNK", 0.0)
+        patch.setattr(choose, "SECONDS_PER_CHUNK", 0.0)
         patch.setattr(checkpoint, "SECONDS_BETWEEN_BLOCKS", 0.0)
         patch.setattr(sampler["LangevinWalkers"], "advance", dying)
         with pytest.raises(Killed):

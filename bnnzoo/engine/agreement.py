@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Leaves", "alike", "disagreement", "is_close"]
+__all__ = ["STEPS_TRIED", "Leaves", "alike", "disagreement", "is_close"]
 
 ROUNDING = 1e-3
 """Difference between values, relative to a tensor's largest entry, from which on it cannot be rounding."""
@@ -17,6 +17,9 @@ OF_CHANGE = 2e-4
 ULPS, GROWN = 16.0, 4.0
 """Difference in units of the last place of a leaf's largest entry: sums of some hundred terms, which another order rounds
 differently; and in what a difference of one unit in the inputs grows to."""
+
+STEPS_TRIED = 3
+"""Steps after which newly compiled code must be where what it was made from is."""
 
 TRIED = 24
 """Times that the inputs are changed at most, for a decision to fall otherwise that hangs on rounding."""

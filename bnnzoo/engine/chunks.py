@@ -1,4 +1,4 @@
-"""Shared parts of native loops: tracing the body, length of chunks, fallback."""
+"""Shared parts of native loops: tracing the body, fallback."""
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
@@ -17,12 +17,7 @@ from bnnzoo.engine.graphs import lift_constants, trace_deciding
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 
-__all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "kinds_of", "next_budget"]
-
-SECONDS_PER_CHUNK = 0.1
-"""Time that a chunk should take: interrupts and progress bars wait for its end."""
-
-FIRST_BUDGET, MAX_GROWTH = 64, 4
+__all__ = ["NATIVE", "Inner", "compiled_or_none", "inner_graph", "kinds_of"]
 
 NATIVE = "native code"
 
@@ -106,8 +101,3 @@ def compiled_or_none[Inside, N: _Native](
         except Exception as error:  # a compiler may fail in any way, and the fit goes on without it
             log.refused(NATIVE, error)
             return None
-
-
-def next_budget(budget: int, num_steps: int, seconds: float) -> int:
-    """Return the number of steps of the next chunk, after one in which ``num_steps`` took so many seconds."""
-    return max(1, min(int(num_steps * SECONDS_PER_CHUNK / seconds), budget * MAX_GROWTH))

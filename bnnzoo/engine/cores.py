@@ -11,10 +11,7 @@ from functools import cache
 import torch
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["in_threads", "num_cores", "one_arithmetic_thread", "one_blas_thread", "one_core", "threads_worth"]
-
-THREADS_PAY_FROM = 2e-3
-"""Seconds of work from which threads are started; for less, starting them costs a good part of what they save."""
+__all__ = ["in_threads", "num_cores", "one_arithmetic_thread", "one_blas_thread", "one_core"]
 
 IS_ONE_OF_MANY: ContextVar[bool] = ContextVar("IS_ONE_OF_MANY", default=False)
 
@@ -58,11 +55,6 @@ def one_core() -> Iterator[None]:
             yield
     finally:
         IS_ONE_OF_MANY.reset(token)
-
-
-def threads_worth(seconds: float, most: int) -> int:
-    """Return how many threads to start for so many seconds of work: as many as there may be, or one."""
-    return most if seconds >= THREADS_PAY_FROM else 1
 
 
 def in_threads[Item](run: Callable[[Item], None], items: Sequence[Item], num_threads: int | None = None) -> None:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.engine.chunks import FIRST_BUDGET, SECONDS_PER_CHUNK, Inner, next_budget
-from bnnzoo.engine.cores import in_threads, num_cores, threads_worth
+from bnnzoo.engine.agreement import STEPS_TRIED
+from bnnzoo.engine.choose import FIRST_BUDGET, SECONDS_PER_CHUNK, next_budget, threads_worth
+from bnnzoo.engine.chunks import Inner
+from bnnzoo.engine.cores import in_threads, num_cores
 from bnnzoo.engine.loops import Chunk, Compiles
 from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
@@ -22,9 +24,6 @@ __all__ = ["BatchedCopies", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
 """Rows, and entries of rows, that a copy in native code keeps before Python fetches them."""
-
-STEPS_TRIED = 3
-"""Steps after which newly compiled code must be where the graph is that it was made from."""
 
 
 class Fleet(ABC):

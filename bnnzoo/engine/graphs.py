@@ -14,6 +14,7 @@ from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from bnnzoo.engine.choose import estimated_seconds
 from bnnzoo.engine.decisive import ValueAsked, decide, decide_alike
 from bnnzoo.engine.dtypes import with_explicit_dtypes
 from bnnzoo.engine.in_place import without_writes
@@ -42,7 +43,6 @@ from bnnzoo.engine.tracer import operations_of
 
 __all__ = [
     "copies_of",
-    "estimated_seconds",
     "fold_constants",
     "lift_constants",
     "literal",
@@ -51,17 +51,6 @@ __all__ = [
     "trace_loops",
     "trace_shapes",
 ]
-
-SECONDS_PER_NODE = 1.2e-5
-SECONDS_PER_ELEMENT = 0.5e-9
-"""Rough cost of a traced graph on a CPU, so that the choice to compile never depends on a clock.
-
-Measured 4 us a node where a graph runs over and over, and 13 where others run in between, as in a loop of several steps.
-"""
-
-SECONDS_PER_KERNEL = 2.5e-6
-SECONDS_PER_ELEMENT_ON_GPU = 5e-12
-"""The same of a recorded graph on a data centre's GPU: a short kernel, and 4 bytes read and written."""
 
 MIN_NUMBERS_OF_A_CONSTANT = 4096
 """Entries above which a constant that is one number throughout is kept as one number."""
@@ -246,16 +235,6 @@ def _numbers_of(graph: GraphModule, condition: Any) -> list[Node] | None:
             found.append(graph.graph.get_attr(name))
         found[-1].meta["val"] = number
     return found
-
-
-def estimated_seconds(num_operations: int, num_elements: int, *, on_gpu: bool = False) -> float:
-    """Return roughly how long so many operations take, given the number of elements of all their results.
-
-    On a GPU where they are recorded, so that no time is spent on launching kernels.
-    """
-    if on_gpu:
-        return num_operations * SECONDS_PER_KERNEL + num_elements * SECONDS_PER_ELEMENT_ON_GPU
-    return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
 
 
 @preparing("tracing")

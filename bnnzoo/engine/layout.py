@@ -10,12 +10,12 @@ from torch.fx import GraphModule, Node
 from bnnzoo.engine.simplify import drop_dead
 from bnnzoo.engine.torch_private import OpOverload
 
-__all__ = ["turn_products"]
+__all__ = ["NARROW", "turn_products"]
 
 aten = torch.ops.aten
 
 NARROW = 256
-"""Columns from which on a vector of the processor is always full, so that the layout of a product does not matter."""
+"""Columns from which on a row fills the processor's vectors however it lies, so that the layout of a matrix does not matter."""
 
 TRANSPOSED = "bnnzoo.transposed"
 

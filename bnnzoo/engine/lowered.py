@@ -15,6 +15,7 @@ from torch.fx import GraphModule
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.called import as_called
+from bnnzoo.engine.choose import CALLS_TO_RECORD, seconds_to_compile
 from bnnzoo.engine.compiling import compile_graph
 from bnnzoo.engine.decisive import kind_of
 from bnnzoo.engine.failures import rescued
@@ -42,16 +43,6 @@ ENGINES: dict[str, Engine] = {
     "eager": "python",
 }
 """How a lowered function runs, as reports call it."""
-
-COMPILE_SECONDS, PER_NODES = 5.0, 500
-"""Assumed time to compile a graph, and for so many nodes of a larger one.
-
-Measured: 0.5 to 4 s for a graph that was compiled before, 4 to 9 s for a new one; processor time of 28 s for the 3,088 nodes of a
-series of 200 steps, 35 s for the 1,229 nodes of a flow.
-"""
-
-RECORDED_AFTER = 20
-"""Calls after which a graph on a GPU is recorded, which takes about five calls and some milliseconds."""
 
 
 class Specialized:
@@ -318,14 +309,10 @@ def _lower(
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
     log.chose("graph")
-    after = RECORDED_AFTER if are_on_gpu(inputs) else math.inf
-    worth = seconds_to_compile(graph) / seconds if seconds else math.inf  # a function of nothing takes none
+    after = CALLS_TO_RECORD if are_on_gpu(inputs) else math.inf
+    compiling = seconds_to_compile(len(graph.graph.nodes))
+    worth = compiling / seconds if seconds else math.inf  # a function of nothing takes none
     return Specialized("traced", as_called(graph), spec_of[0], worth, graph, after)
-
-
-def seconds_to_compile(graph: GraphModule) -> float:
-    """Return about how long compiling takes, more for more operations."""
-    return COMPILE_SECONDS * max(1.0, len(graph.graph.nodes) / PER_NODES)
 
 
 def clones(args: Any) -> list[Tensor]:

@@ -10,17 +10,15 @@ from torch import Tensor
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import is_close
+from bnnzoo.engine.choose import COMPILE_SECONDS, NATIVE_PAYS_FROM_SECONDS
 from bnnzoo.engine.chunks import NATIVE, kinds_of
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.lowered import COMPILE_SECONDS, Lowered, Specialized, clones, flattened, tensors_of
+from bnnzoo.engine.lowered import Lowered, Specialized, clones, flattened, tensors_of
 from bnnzoo.engine.runs import NativeRuns
 
 __all__ = ["Points"]
-
-CPP_SECONDS = 0.5
-"""Time of tracing and compiling in C++, of which torch's operations have to take as much: measured 0.2 to 0.6 s."""
 
 
 class Points:
@@ -136,7 +134,7 @@ class Points:
         if points.device.type != "cpu" or not self._num_calls:
             return None, found
         step = self.specialize(self._padded(points), *others)
-        if not over_all_fits(self._num_calls) > step.worth_compiling_after * CPP_SECONDS / COMPILE_SECONDS:
+        if not over_all_fits(self._num_calls) > step.worth_compiling_after * NATIVE_PAYS_FROM_SECONDS / COMPILE_SECONDS:
             return None, found
         try:
             native = _NativePoints(self._alone, points[0], others)

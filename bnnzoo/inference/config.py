@@ -16,15 +16,12 @@ from bnnzoo.core.posterior.posterior import Mixture, Posterior
 from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.core.program.turns import aside, one_at_a_time, seconds_aside
 from bnnzoo.core.settings import IF_GIVEN
-from bnnzoo.engine.choose import OneByOneError
+from bnnzoo.engine.choose import OneByOneError, threads_pay_for_fits
 from bnnzoo.engine.cores import in_threads
 from bnnzoo.engine.lowered import untraced
 from bnnzoo.engine.reports import Stopwatch, watched
 
 __all__ = ["config_of", "run_method", "run_together", "settings_as_json"]
-
-NATIVE_SHARE = 0.5
-"""Of the seconds of a fit in native code, from which two fits at a time end sooner; of less, threads cost a fifth more."""
 
 
 def run_method(method: Method, density: LogDensity, context: FitContext) -> Posterior:
@@ -64,7 +61,7 @@ def _side_by_side(method: Method, fits: Sequence[tuple[LogDensity, FitContext]])
     for place in range(len(fits)):
         began, before = time.perf_counter(), seconds_aside()
         run(place)
-        if seconds_aside() - before > NATIVE_SHARE * (time.perf_counter() - began):
+        if threads_pay_for_fits(seconds_aside() - before, time.perf_counter() - began):
             break
     with aside():
         in_threads(run, range(len(found), len(fits)))

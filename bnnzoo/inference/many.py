@@ -25,7 +25,7 @@ from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
-from bnnzoo.engine.choose import Engine, asked_for
+from bnnzoo.engine.choose import FITS_TOGETHER, Engine, asked_for, next_number_together, one_thread_pays
 from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fallbacks import warned_once
 from bnnzoo.engine.fits import fits_to_come
@@ -33,14 +33,7 @@ from bnnzoo.engine.value_and_grad import Evaluated
 from bnnzoo.inference.config import run_together
 from bnnzoo.inference.fit import checked_starts, fitted, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
 
-__all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
-
-FITS_TOGETHER, MOST_TOGETHER, SECONDS_TOGETHER = 20, 200, 1.0
-"""Fits that run side by side at first, and at most where so many take less time than that: what Python does once for all of them
-is then small beside what it does for each, and what an interruption loses is small, too."""
-
-SMALL = 2**16
-"""Parameters times observations of a model for which torch's threads cost more than they save: they wait for work on a core."""
+__all__ = ["ManyFits", "fit_many", "in_blocks", "seed_of_fit"]
 
 ASSUMED_NUM_FITS = 1000
 """Fits that are expected where data sets are not counted."""
@@ -136,8 +129,7 @@ def in_blocks[Item](items: Iterable[Item]) -> Iterator[list[Item]]:
     while block := list(islice(left, size)):
         began = time.perf_counter()
         yield block
-        if time.perf_counter() - began < SECONDS_TOGETHER:
-            size = max(size, min(2 * size, MOST_TOGETHER))
+        size = next_number_together(size, time.perf_counter() - began)
 
 
 def seed_of_fit(seed: int, number: int) -> int:
@@ -353,7 +345,7 @@ class ManyFits:
 
 
 def _threads_for(density: LogDensity) -> AbstractContextManager[None]:
-    return one_arithmetic_thread() if density.num_params * density.num_data <= SMALL else nullcontext()
+    return one_arithmetic_thread() if one_thread_pays(density.num_params, density.num_data) else nullcontext()
 
 
 class _Arguments(NamedTuple):

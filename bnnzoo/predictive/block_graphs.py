@@ -15,11 +15,11 @@ from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import alike
-from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM_SECONDS, Engine, estimated_seconds
 from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.failures import rescued
-from bnnzoo.engine.graphs import estimated_seconds, lift_constants, literal, trace
+from bnnzoo.engine.graphs import lift_constants, literal, trace
 from bnnzoo.engine.lowered import Lowered, clones, flattened, tensors_of
 from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import NativeRuns
@@ -28,9 +28,6 @@ from bnnzoo.engine.torch_private import DispatchMode, known_random_operations
 from bnnzoo.predictive.blocks import Function, vmapped
 
 __all__ = ["BlockGraph", "block_graph"]
-
-NATIVE_FROM = 0.5
-"""Seconds of torch's operations from which on native code pays: tracing and compiling take 0.3 s, four fifths are saved."""
 
 
 class BlockGraph(NamedTuple):
@@ -100,7 +97,7 @@ def block_graph(
                 ),
                 True,
             )
-        pays = engine == "native" or (engine == "auto" and num_blocks * seen.seconds() > NATIVE_FROM)
+        pays = engine == "native" or (engine == "auto" and num_blocks * seen.seconds() > NATIVE_PAYS_FROM_SECONDS)
         if device.type == "cpu" and pays:
             native = _native(single, args)
             if native is not None and _agrees(native, args, expected):

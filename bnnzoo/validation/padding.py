@@ -12,7 +12,7 @@ from bnnzoo.core.method import Method, declared
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.conditioned import PredictsGivenData
 from bnnzoo.core.types import Data, Model
-from bnnzoo.inference.many import SMALL
+from bnnzoo.engine.choose import one_thread_pays
 from bnnzoo.models.likelihoods.weighting import weighted_rows
 
 __all__ = ["Padding", "WeightedModel", "padding_that_pays"]
@@ -84,7 +84,7 @@ def padding_that_pays(
     parts : iterable of Tensor
         Numbers of the rows of each part, read only if padding might pay.
     """
-    if len({*lengths}) < MIN_LENGTHS or 0 in lengths or density.num_params * density.num_data > SMALL:
+    if len({*lengths}) < MIN_LENGTHS or 0 in lengths or not one_thread_pays(density.num_params, density.num_data):
         return None
     model = density.model
     if declared(method).sees_rows() or enumerated(model) is not None or isinstance(model, PredictsGivenData):

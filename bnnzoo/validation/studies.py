@@ -23,8 +23,9 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated, usable_device
 from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.types import Data, Model
+from bnnzoo.engine.choose import FITS_TOGETHER
 from bnnzoo.inference.fit import refuse_bad_call
-from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit
+from bnnzoo.inference.many import ManyFits, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulated_data import (

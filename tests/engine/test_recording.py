@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.engine import choose, recording
 from bnnzoo.engine import lowered as module
-from bnnzoo.engine import recording
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.lowered import LoopStep
 from bnnzoo.engine.recording import Recording, carried_on, record
@@ -168,10 +168,10 @@ def test_a_loop_is_recorded_before_it_is_worth_compiling(on_gpu: None, monkeypat
     x = torch.zeros(2)
     loop = LoopStep(step, x, x)
     ways = []
-    for _ in range(module.RECORDED_AFTER + 2):
+    for _ in range(choose.CALLS_TO_RECORD + 2):
         assert loop(x + 1.0, x)[0].tolist() == [1.0, 1.0]
         ways.append(loop.how)
-    assert ways == ["traced"] * module.RECORDED_AFTER + ["recorded"] * 2
+    assert ways == ["traced"] * choose.CALLS_TO_RECORD + ["recorded"] * 2
     assert (
         LoopStep(step, x, x, at_least=100)(x, x)
         and loop._specialized.stays_for == loop._specialized.worth_compiling_after
@@ -188,7 +188,7 @@ def test_a_loop_is_recorded_before_it_is_worth_compiling(on_gpu: None, monkeypat
 def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What becomes of every step of a loop, each being worth recording."""
     found: list[object] = []
-    monkeypatch.setattr(module, "COMPILE_SECONDS", 1e-9)
+    monkeypatch.setattr(choose, "COMPILE_SECONDS", 1e-9)
     monkeypatch.setattr(module, "record", lambda *args: found.append(record(*args)) or found[-1])
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.engine import chunks, fleet
+from bnnzoo.engine import choose, fleet
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, Tempered, fit
 from bnnzoo.inference.markov.checkpoint_folder import attributes_of
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_sampler import HamiltonianChains
@@ -52,7 +52,7 @@ def killed(method: Method, path: Path, num_draws: int, **settings: Any) -> None:
         return advance_or_die
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fleet, chunks):
+        for module in (fleet, choose):
             patch.setattr(module, "SECONDS_PER_CHUNK", 0.0)  # one cycle of a batch a call, one step in native code
         for loop in LOOPS:
             patch.setattr(loop, "advance", dying(loop.advance))

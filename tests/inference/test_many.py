@@ -26,9 +26,8 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.program.turns import aside, one_at_a_time
 from bnnzoo.core.verdict import verdict
-from bnnzoo.engine import points, runner
+from bnnzoo.engine import choose, points, runner
 from bnnzoo.engine.cores import one_core
-from bnnzoo.inference import config
 from bnnzoo.inference.config import run_together
 from bnnzoo.inference.fit import fitted
 from bnnzoo.inference.many import ManyFits, in_blocks, seed_of_fit
@@ -247,7 +246,7 @@ def test_training_is_the_same_on_one_thread_and_on_two(monkeypatch: pytest.Monke
             warnings.simplefilter("ignore")
             return ManyFits(line, method, 1000)(data, seeds)
 
-    monkeypatch.setattr(config, "NATIVE_SHARE", -1.0)
+    monkeypatch.setattr(choose, "NATIVE_SHARE", -1.0)
     side_by_side = fitted()
     with one_core():
         in_turn = fitted()
@@ -480,7 +479,7 @@ class CountsThreads:
 
 @pytest.mark.parametrize("is_small", [True, False])
 def test_torch_computes_on_one_thread_for_small_models(is_small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bnnzoo.inference.many.SMALL", 2**16 if is_small else 0)
+    monkeypatch.setattr("bnnzoo.engine.choose.MAX_ENTRIES_FOR_ONE_THREAD", 2**16 if is_small else 0)
     before, method = torch.get_num_threads(), CountsThreads()
     judging: list[int] = []
     monkeypatch.setattr(

@@ -121,7 +121,7 @@ def evaluated(
 ) -> Arrays:
     """Evaluate in native code, with torch's operations, or one block after the other as Python."""
     monkeypatch.setattr(sweep, "MIN_BLOCKS_TO_TRACE", 10**9 if how == "eager" else 1)
-    monkeypatch.setattr(block_graphs, "NATIVE_FROM", 0.0 if how == "native" else 1e9)
+    monkeypatch.setattr(block_graphs, "NATIVE_PAYS_FROM_SECONDS", 0.0 if how == "native" else 1e9)
     theta, x = arguments(dtype)
     return evaluate(function, theta, (x,), len(x), Blocks(8, 16), 3)
 

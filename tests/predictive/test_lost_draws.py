@@ -87,7 +87,7 @@ def test_draws_from_parameters_that_are_nan_are_nan(
 ) -> None:
     """Nothing raises there: torch draws numbers from a gamma or beta distribution without parameters."""
     monkeypatch.setattr(sweep, "MIN_BLOCKS_TO_TRACE", 10**9 if is_native is None else 1)
-    monkeypatch.setattr(block_graphs, "NATIVE_FROM", 0.0 if is_native else 1e9)
+    monkeypatch.setattr(block_graphs, "NATIVE_PAYS_FROM_SECONDS", 0.0 if is_native else 1e9)
 
     def model(x: Tensor, y: Tensor | None = None) -> None:
         z = pyro.sample("z", dist.Normal(0.0, 0.1))
@@ -116,7 +116,7 @@ def test_one_lost_draw_among_many_blocks_changes_no_other(
     """Graphs of blocks ended in torch's own error."""
     monkeypatch.setattr(blocks, "MAX_RANDOM_ELEMENTS", 512)
     monkeypatch.setattr(blocks, "RANDOM_ROWS", 32)
-    monkeypatch.setattr(block_graphs, "NATIVE_FROM", native_from)
+    monkeypatch.setattr(block_graphs, "NATIVE_PAYS_FROM_SECONDS", native_from)
     x, z = torch.linspace(0, 1, 64), torch.linspace(-0.1, 0.1, 700)
     posterior = posterior_of(FAMILIES[name], torch.stack([z]))
     whole = bz.predict(posterior, x, keep=keep)["predictions"]["y"]

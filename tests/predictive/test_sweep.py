@@ -117,7 +117,7 @@ def test_a_pure_function_besides_sees_the_same_parameters(x, is_traced, monkeypa
 @pytest.mark.slow
 def test_a_graph_worth_compiling_draws_the_same(x, monkeypatch):
     eager = evaluated(draws_of(normal), x, monkeypatch, traced=False)["y0"]
-    monkeypatch.setattr("bnnzoo.engine.lowered.COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr("bnnzoo.engine.choose.COMPILE_SECONDS", 0.0)
     assert np.allclose(evaluated(draws_of(normal), x, monkeypatch, traced=True)["y0"], eager, rtol=1e-12)
 
 

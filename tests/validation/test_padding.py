@@ -144,7 +144,7 @@ def test_what_is_left_out_is_in_no_argument() -> None:
 
 def test_large_models_are_not_padded(monkeypatch: pytest.MonkeyPatch) -> None:
     density = build_density(regression, X, Y, dtype=torch.float64)
-    monkeypatch.setattr("bnnzoo.validation.padding.SMALL", density.num_params * NUM_ROWS - 1)
+    monkeypatch.setattr("bnnzoo.engine.choose.MAX_ENTRIES_FOR_ONE_THREAD", density.num_params * NUM_ROWS - 1)
     assert padding_of(density, bz.Laplace()) is None
 
 

@@ -47,6 +47,7 @@ from bnnzoo.core.program.space import ParameterSpace
 from bnnzoo.core.program.surroundings import isolated, refuse_handlers
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine import pytree
+from bnnzoo.engine.choose import CALLS_OF_A_SEARCH, MAX_ENTRIES_TO_PAD, POINTS_OF_A_SEARCH
 from bnnzoo.engine.decisive import may_decide
 from bnnzoo.engine.fits import Kind
 from bnnzoo.engine.lowered import Same
@@ -54,12 +55,6 @@ from bnnzoo.engine.points import Points
 from bnnzoo.engine.value_and_grad import looped_value_and_grad, single_value_and_grad
 
 __all__ = ["LogDensity", "build_density", "first_run", "made_of"]
-
-CALLS_OF_A_SEARCH, ROWS_OF_A_SEARCH = 64, 8
-"""Evaluations in which the modes of a small model are found: measured 50 to 100 calls, of one to eight points each."""
-
-FEW_ENTRIES = 2**13
-"""Parameters times observations up to which eight points cost hardly more than one, and less than another graph, 40 ms."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -195,7 +190,7 @@ class LogDensity(ParameterSpace):
     def value_and_grad(self) -> Points:
         """``(theta[C, P], *batch) -> ([C], [C, P])``: log joint density and its gradient, batched and lowered."""
         calls = CALLS_OF_A_SEARCH if self.is_one_of_many else 0  # too few in one fit for compiling to pay
-        rows = ROWS_OF_A_SEARCH if self.num_data * self.num_params <= FEW_ENTRIES else 1
+        rows = POINTS_OF_A_SEARCH if self.num_data * self.num_params <= MAX_ENTRIES_TO_PAD else 1
         alone, looped = single_value_and_grad(self.log_joint), looped_value_and_grad(self.log_joint)
         return self.shared(
             "value and gradient", lambda: Points(alone, self.batched_value_and_grad, calls, looped, rows)

@@ -8,13 +8,11 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.engine.choose import CALLS_OF_HESSIANS
 from bnnzoo.engine.points import Points
 from bnnzoo.engine.value_and_grad import hessian_products
 
 __all__ = ["hessian_of", "hessians_of", "in_double"]
-
-CALLS = 4
-"""How often Hessians are asked for on the way to a mode, and there."""
 
 COLUMNS_AT_A_TIME, VALUES_AT_A_TIME = 64, 2**20
 """Columns of a Hessian that are computed together, and observations, each column counted, of several Hessians."""
@@ -49,5 +47,5 @@ def hessians_of(density: LogDensity, theta: Tensor) -> Tensor:
 
     if not density.is_one_of_many:
         return at(theta[0], *density.data)[None] if len(theta) == 1 else batched(theta, *density.data)
-    found: Tensor = density.shared("hessian", lambda: Points(at, batched, CALLS))(theta, *density.data)
+    found: Tensor = density.shared("hessian", lambda: Points(at, batched, CALLS_OF_HESSIANS))(theta, *density.data)
     return found

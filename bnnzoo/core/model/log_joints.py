@@ -9,12 +9,12 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.engine.choose import CALLS_OF_THE_LOG_JOINT
 
 __all__ = ["log_joint_as_graph", "log_joint_at", "log_joint_of_some"]
 
 DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
 SMALL_BLOCK = 32  # points that are evaluated one by one where they cannot be together
-CALLS = 2  # of the density in a fit, twice on the way to a mode
 VALUES_AT_A_TIME = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 
 
@@ -46,7 +46,7 @@ def _batched(density: LogDensity, theta: Tensor) -> Tensor | None:
     at_once = max(1, VALUES_AT_A_TIME // max(1, density.num_data))
     try:
         log_joint = density.over_points(
-            "log joint", density.log_joint, num_calls=CALLS, chunk_size=at_once, randomness="same"
+            "log joint", density.log_joint, num_calls=CALLS_OF_THE_LOG_JOINT, chunk_size=at_once, randomness="same"
         )
         return log_joint(theta, *density.data)
     except Exception:  # the model's own code may raise anything where it cannot be batched

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bnnzoo.engine.choose import ASIDE_PAYS_FROM
 from bnnzoo.engine.deferred_compiler import compiler_deferred
 from bnnzoo.engine.torch_private import untransformed
 
@@ -142,10 +143,6 @@ def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) ->
                 _end()
 
     return in_turn
-
-
-ASIDE_PAYS_FROM = 2e-3
-"""Seconds of work from which stepping aside pays: it costs 0.3 ms, and whoever comes meanwhile waits no longer than this."""
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from bnnzoo.engine.cpp.scope import ALIGNMENT, CppFunction, Handler, Scope
 from bnnzoo.engine.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.engine.cpp.views import seen
 from bnnzoo.engine.cpp.writes import copied, gathered, joined, looped, put, put_in_place, taken
+from bnnzoo.engine.layout import NARROW
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, core_decompositions, schema
 
@@ -38,9 +39,6 @@ __all__ = ["ENTRY", "for_native", "source_of"]
 aten = torch.ops.aten
 
 ENTRY = "bnnzoo_run"
-
-NARROW = 256
-"""Columns from which on a row fills SIMD registers anyway."""
 
 
 def _part(scope: Scope, node: Node) -> Any:

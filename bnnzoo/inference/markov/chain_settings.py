@@ -8,13 +8,12 @@ from typing import Annotated, ClassVar
 from bnnzoo.core.method import Declared, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import IF_GIVEN, Count, Fraction, NonNegativeCount, Positive, Range
-from bnnzoo.engine.choose import NATIVE_PAYS_FROM
+from bnnzoo.engine.choose import MAX_NATIVE_CHAINS, MAX_NATIVE_LOCKSTEP_CHAINS, NATIVE_PAYS_FROM, typical_num_steps
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.inference.markov.metrics import MassMatrix
 from bnnzoo.inference.starts import Start
 
 __all__ = [
-    "MAX_LOCKSTEP_CHAINS",
     "AdaptiveSettings",
     "ChainSettings",
     "HamiltonianSettings",
@@ -25,13 +24,8 @@ __all__ = [
     "refuse_uneven_superchains",
     "refuse_untuned",
     "superchains_of",
-    "typical_num_steps",
     "without_init",
 ]
-
-
-MAX_LOCKSTEP_CHAINS = 256
-"""Chains up to which moving each on its own beats a batch: for 256 of the regression 0.5 us a step a chain against 1.0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +107,7 @@ class HamiltonianSettings(AdaptiveSettings):
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
-    max_native_chains: ClassVar[int] = 32
+    max_native_chains: ClassVar[int] = MAX_NATIVE_CHAINS
 
     target_accept: Fraction = 0.8
 
@@ -135,7 +129,7 @@ class LockstepSettings(AdaptiveSettings):
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
-    max_native_chains: ClassVar[int] = MAX_LOCKSTEP_CHAINS
+    max_native_chains: ClassVar[int] = MAX_NATIVE_LOCKSTEP_CHAINS
 
     trajectory_length: Positive | None = None
     target_accept: Fraction = 0.7
@@ -159,20 +153,6 @@ def even_groups(num_chains: int, num_groups: int) -> list[range]:
     num = min(num_groups, num_chains)
     ends = [num_chains * i // num for i in range(num + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
-
-
-def typical_num_steps(num_params: int) -> int:
-    """Return the number of gradient steps that a draw of ``num_params`` parameters typically takes.
-
-    It decides whether a run is long enough to pay for compiling. Measured: 7 steps for 3 parameters of a linear model, 500 for
-    the 502 of a network, whose scales differ more.
-
-    Examples
-    --------
-    >>> typical_num_steps(100)
-    40
-    """
-    return math.ceil(4 * math.sqrt(num_params))
 
 
 def refuse_untuned(settings: ChainSettings) -> None:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.agreement import is_close
+from bnnzoo.engine.agreement import STEPS_TRIED, is_close
+from bnnzoo.engine.choose import MIN_FITS_TO_COMPILE_SEARCHES
 from bnnzoo.engine.chunks import inner_graph
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import flattened, tensors_of
@@ -17,14 +18,8 @@ from bnnzoo.inference.optimise.lbfgs import HISTORY, Evaluate, Limits, ascent, b
 
 __all__ = ["MAX_STEPS", "AffineCoordinates", "Ascent", "SearchPoints", "climbed"]
 
-MIN_FITS = 30
-"""Fits whose searches take as long in Python as compiling takes, about 2 s."""
-
 MAX_STEPS = 200
 """The most steps that a search takes: native code keeps the whole way."""
-
-STEPS_TRIED = 3
-"""Steps after which native code must be where Python is."""
 
 
 class AffineCoordinates(NamedTuple):
@@ -99,7 +94,7 @@ def climbed(
 
 def _native(density: LogDensity, start: SearchPoints) -> "_NativeAscents | None":
     """Return what runs searches in native code, which fits of the density's kind share; None where it does not pay."""
-    if not density.is_one_of_many or start.z.device.type != "cpu" or over_all_fits(1) < MIN_FITS:
+    if not density.is_one_of_many or start.z.device.type != "cpu" or over_all_fits(1) < MIN_FITS_TO_COMPILE_SEARCHES:
         return None
     return density.shared("searches for modes", lambda: _compiled(density, start))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.program.turns import aside
 from bnnzoo.engine import pytree
-from bnnzoo.engine.chunks import FIRST_BUDGET, next_budget
+from bnnzoo.engine.choose import FIRST_BUDGET, FIRST_FLOPS, MAX_NATIVE_FLOPS, MAX_NATIVE_MEMBERS, next_budget
 from bnnzoo.engine.fleet import NativeCopies
 from bnnzoo.engine.lowered import ENGINES, Lowered
 from bnnzoo.engine.reports import EngineLog, ran_as
@@ -29,16 +29,6 @@ from bnnzoo.inference.optimise.training_program import (
 from bnnzoo.inference.optimise.training_run import STEPS_PER_LOOK, Run, StepArguments, Trained, tensors_of
 
 __all__ = ["BatchedTraining", "NativeTraining", "TrainingEngine", "native_training"]
-
-MAX_MEMBERS = 256
-"""Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
-
-MAX_FLOPS = 50_000_000
-"""Multiplications and additions in a step of one member up to which native code pays, unless it is asked for: larger steps
-share them among cores."""
-
-FIRST_FLOPS = 500_000_000
-"""Multiplications and additions of all members in the first chunk, before its time is known."""
 
 TRIAL_STEP_FACTOR = 1e-3
 """Factor of the steps with which native code is tried: gradients lost in rounding differ in sign, and so do Adam's steps then."""
@@ -63,7 +53,7 @@ def native_training(
         Whether native code was asked for, whatever pays.
     """
     num_members, num_params = run.start.shape
-    if run.start.device.type != "cpu" or (num_members > MAX_MEMBERS and not is_asked):
+    if run.start.device.type != "cpu" or (num_members > MAX_NATIVE_MEMBERS and not is_asked):
         return None
     first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
     is_observed = run.observe is not None
@@ -76,7 +66,7 @@ def native_training(
         TrainingProgram(run.optimiser, run.num_own),
         gradient,
         *_trial(run, inputs.max_steps),
-        max_flops=math.inf if is_asked else MAX_FLOPS,
+        max_flops=math.inf if is_asked else MAX_NATIVE_FLOPS,
         counts_flops=True,
         compiles="cpp",
         log=log,

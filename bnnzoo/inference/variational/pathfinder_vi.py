@@ -25,6 +25,7 @@ from bnnzoo.core.types import Whole
 from bnnzoo.core.verdict.importance import smoothed_ratios
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rejections import why_rejected
+from bnnzoo.engine.choose import STEPS_OF_A_PATH
 from bnnzoo.inference.optimise.paths import Normals, Paths, paths_from
 from bnnzoo.inference.starts import Start, starting_points
 
@@ -37,9 +38,6 @@ MAX_CORRECTABLE_K = 1.0
 """Pareto k above which weights have no mean, and more of them do not help."""
 
 MOST_DRAWS = 1000
-
-TYPICAL_STEPS = 60
-"""Evaluations of the gradient, which decide whether compiling pays."""
 
 OTHER_SEED = 1_000_003
 
@@ -226,7 +224,7 @@ def _followed(method: Pathfinder, density: LogDensity, start: Tensor, seed: int)
     pairs = (method.num_elbo_draws + 1) // 2
     half = torch.randn(len(start), pairs, density.num_params, generator=generator, dtype=torch.float64)
     noise = torch.cat([half, -half], 1)[:, : method.num_elbo_draws].to(start.device)
-    evaluate = density.value_and_grad.specialize(start, *density.data, num_calls=TYPICAL_STEPS)
+    evaluate = density.value_and_grad.specialize(start, *density.data, num_calls=STEPS_OF_A_PATH)
     return paths_from(
         lambda theta: evaluate(theta, *density.data),
         partial(log_joint_at, density)

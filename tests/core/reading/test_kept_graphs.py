@@ -109,7 +109,7 @@ def test_a_later_fit_by_swag_traces_its_step_alone(engine: str, monkeypatch) -> 
 
 
 def test_the_graphs_of_a_fit_judged_in_native_code_are_kept(monkeypatch) -> None:
-    monkeypatch.setattr(points, "CPP_SECONDS", 0.0)
+    monkeypatch.setattr(points, "NATIVE_PAYS_FROM_SECONDS", 0.0)
     model = bz.models.supervised(bz.models.mlp(1, (4,)), bz.priors.fan_in(1.0), bz.likelihoods.gaussian(scale=0.3))
     first, again = (fitted(model, bz.MeanFieldVI(num_steps=500), X[:, None], y) for y in (Y, Y + 0.1))
     assert any(made_of(first.density).shared("short chains", lambda: None)._native.values())

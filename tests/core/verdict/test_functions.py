@@ -58,7 +58,7 @@ def said(method: bz.core.method.Method, *hidden: int, model: bz.core.types.Model
 def test_a_network_is_judged_in_native_code_by_the_same_sentence_as_by_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     model, sentences = network(8), []
     for seconds, is_native in ((0.0, True), (1e9, False)):
-        monkeypatch.setattr(points, "CPP_SECONDS", seconds)
+        monkeypatch.setattr(points, "NATIVE_PAYS_FROM_SECONDS", seconds)
         monkeypatch.setattr(kept_graphs, "_KEPT", deque(maxlen=1))
         with pytest.warns(ParetoKWarning) as caught:
             fitted = bz.fit(model, MeanFieldVI(num_steps=500), *rows(), progress=False)

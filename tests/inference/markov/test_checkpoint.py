@@ -311,10 +311,10 @@ import os, random, shutil, time
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinSettings
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
-from bnnzoo.engine import lowered
+from bnnzoo.engine import choose
 setting, seconds, wanted, path = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 if setting == "compiled":
-    lowered.COMPILE_SECONDS = 0.0
+    choose.COMPILE_SECONDS = 0.0
 if setting == "native":
     for settings in (HamiltonianSettings, LangevinSettings, LockstepSettings):
         settings.native_pays_from = 0

@@ -29,8 +29,8 @@ def pool(num_workers: int = 2) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn"))
 
 
-def fitted(method: Any = CHAINS, executor: Any = None) -> Posterior:
-    return fit(TARGET.model, method, *TARGET.data, seed=6, executor=executor, dtype=torch.float64)
+def fitted(method: Any = CHAINS, executor: Any = None, engine: str = "auto") -> Posterior:
+    return fit(TARGET.model, method, *TARGET.data, seed=6, executor=executor, dtype=torch.float64, engine=engine)
 
 
 @pytest.mark.parametrize("when", [3, 35])
@@ -69,13 +69,17 @@ def test_workers_compute_on_one_thread_and_put_the_number_back(monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_a_process_pool_gives_the_chains_of_one_process() -> None:
-    together = fitted()
+@pytest.mark.parametrize("engine", ["native", "graph"])
+def test_a_process_pool_gives_the_chains_of_one_process(engine: str) -> None:
+    """Bit by bit in native code, where each runs on its own; a batch of another size rounds otherwise."""
+    together = fitted(engine=engine)
     with pool() as executor:
-        apart = fitted(executor=executor)
-        in_batches = fitted(replace(CHAINS, num_groups=2), executor)
-    torch.testing.assert_close(apart.draws(), together.draws(), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(in_batches.draws(), together.draws(), rtol=1e-6, atol=1e-6)
+        apart = fitted(executor=executor, engine=engine)
+        in_batches = fitted(replace(CHAINS, num_groups=2), executor, engine)
+    accuracy = 0.0 if engine == "native" else 1e-6
+    for found in (apart, in_batches):
+        assert found.info.engine is not None and found.info.engine.engine.endswith(engine)
+        torch.testing.assert_close(found.draws(), together.draws(), rtol=accuracy, atol=accuracy)
     assert apart.info.complete
 
 

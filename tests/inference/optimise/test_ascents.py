@@ -85,7 +85,7 @@ def test_the_way_leads_from_the_start_to_the_end(kinds: Any) -> None:
 
 def test_of_few_fits_none_is_compiled() -> None:
     density = first_of_kind(build_density(curve, *data(0)))
-    with fits_to_come(ascents.MIN_FITS - 1):
+    with fits_to_come(ascents.MIN_FITS_TO_COMPILE_SEARCHES - 1):
         searched(density)
     assert made(density) == "nothing"
 

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 import bnnzoo as bz
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine import cores, runner
+from bnnzoo.engine import choose, runner
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.chunks import Inner, inner_graph
 from bnnzoo.engine.cpp import toolchain
@@ -158,7 +158,7 @@ def test_constants_noise_and_numbers_are_those_of_the_batch(natively: Natively) 
 def test_neither_threads_nor_lengths_of_chunks_change_anything(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
+    monkeypatch.setattr(choose, "THREADS_PAY_FROM", 0.0)
     one, _ = natively(num_threads=1, budget=100)
     two, members = natively(num_threads=3, budget=1)
     assert members.copies.num_threads == 3
@@ -346,7 +346,7 @@ def test_large_steps_stay_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "compiled_or_none", lambda inner, make, log: compiled.append(inner))
     native_training(run, first, True, EngineLog())
     assert len(compiled) == 1
-    monkeypatch.setattr(training_engines, "MAX_FLOPS", 1)
+    monkeypatch.setattr(training_engines, "MAX_NATIVE_FLOPS", 1)
     native_training(run, first, True, EngineLog())
     assert len(compiled) == 1
     native_training(run, first, True, EngineLog(), is_asked=True)
@@ -354,7 +354,7 @@ def test_large_steps_stay_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_native_code_that_is_asked_for_trains_large_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_engines, "MAX_FLOPS", -1)
+    monkeypatch.setattr(training_engines, "MAX_NATIVE_FLOPS", -1)
     for engine, expected in (("native", "native"), ("auto", "graph")):
         found = bz.fit(TARGET.model, bz.MAP(num_steps=450, polish_steps=0), *TARGET.data, engine=engine, progress=False)
         assert found.info.engine.engine == expected

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.choose import Engine, typical_num_steps
 from bnnzoo.engine.program import GradientFunction
 from bnnzoo.engine.runner import runner
 from bnnzoo.inference.markov.adaptation import (
@@ -16,7 +16,7 @@ from bnnzoo.inference.markov.adaptation import (
     search_step_size,
     settling_from,
 )
-from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, typical_num_steps
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.first_metric import in_form_of
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (

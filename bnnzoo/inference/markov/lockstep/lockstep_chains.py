@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.choose import Engine, typical_num_steps
 from bnnzoo.engine.runner import runner
-from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups, typical_num_steps
+from bnnzoo.inference.markov.chain_settings import AdaptiveSettings, ChainSettings, even_groups
 from bnnzoo.inference.markov.density_gradient import density_gradient
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.lockstep.dynamics import Point

@@ -13,7 +13,7 @@ from torch.func import vmap
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.choose import MAX_NATIVE_FLOPS, Engine
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.fleet import BatchedCopies as Fleet
 from bnnzoo.engine.lowered import tensors_of
@@ -57,9 +57,6 @@ what is typical by half a nat for each parameter.
 
 LONGEST_CHUNK = 16
 """Steps whose random numbers are computed together."""
-
-MAX_FLOPS = 50_000_000
-"""Multiplications and additions in a gradient up to which native code pays: larger ones share them among cores."""
 
 
 class StochasticChains(RunningChains):
@@ -119,7 +116,7 @@ class StochasticChains(RunningChains):
             self.row,
             engine="graph" if self.target.streams and engine != "python" else engine,
             native_pays=on_cpu and few and over_all_fits(num_steps) >= settings.native_pays_from,
-            max_flops=MAX_FLOPS,
+            max_flops=MAX_NATIVE_FLOPS,
             num_steps=num_steps,
             num_cycles=num_steps // program.chunk,
             log=self.log,

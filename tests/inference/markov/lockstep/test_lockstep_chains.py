@@ -7,7 +7,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.engine import cores, fleet, runner
+from bnnzoo.engine import choose, fleet, runner
 from bnnzoo.engine import loops as lowered_loops
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
@@ -70,7 +70,7 @@ def test_engines_draw_the_same_but_for_rounding(name: str, engine: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_do_not_matter(name: str, num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
+    monkeypatch.setattr(choose, "THREADS_PAY_FROM", 0.0)
     one, many = chains_of(name), chains_of(name)
     native(one).num_threads, native(many).num_threads = 1, num_threads
     check_same(finished(one), finished(many))
