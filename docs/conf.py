@@ -51,7 +51,7 @@ html_theme_options = {
 # Pages without a section of their own need no navigation on the left.
 _alone = (
     "adding_a_method adding_a_sampler adding_parts architecture arviz benchmarks changelog cli conformance contributing effects "
-    "formulas installation models r predictive quickstart reference_posteriors report saving scikit_learn serving"
+    "engine formulas installation models r predictive quickstart reference_posteriors report saving scikit_learn serving"
 )
 html_sidebars = {page: [] for page in _alone.split()}
 

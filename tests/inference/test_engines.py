@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -11,8 +12,12 @@ from torch import Tensor, nn
 
 import bnnzoo as bz
 from bnnzoo import inference
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.lowered import Lowered, Specialized
+from bnnzoo.predictive import posterior_predictive, sweep
+from bnnzoo.predictive.block_graphs import BlockGraph, _NativeBlock
 from tests.helpers.executors import InProcess
 from tests.helpers.methods import METHODS as ALL
 
@@ -201,3 +206,33 @@ def test_training_runs_by_the_engine_asked_for_and_says_so(
     assert info.engine.engine == engine and info.engine.running > 0
     assert info.engine.tracing + info.engine.compiling == pytest.approx(info.compiling)
     assert hows == {"eager"} if engine == "python" else "eager" not in hows
+
+
+@pytest.mark.parametrize("engine", ["native", "graph"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_engine_predicts_the_same(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data = MODELS[name]
+    density = build_density(model, *data)
+    theta = torch.randn(2, 40, density.num_params, dtype=torch.float64)  # at some of which the hierarchy has no value
+    posterior = Draws(density, FitInfo("mcmc", method="none", seed=0), theta)
+    trees: dict[str, Any] = {}
+    graphs: list[BlockGraph | None] = []
+    of_block = sweep.block_graph
+
+    def noted(*args: Any) -> BlockGraph | None:
+        graphs.append(of_block(*args))
+        return graphs[-1]
+
+    monkeypatch.setattr(sweep, "block_graph", noted)
+    for each in ("python", engine):
+        monkeypatch.setenv("BNNZOO_ENGINE", each)
+        trees[each] = posterior_predictive(posterior, *data)
+        assert bool(graphs) == (each == engine)
+    assert all(graph is not None for graph in graphs)
+    assert any(graph is not None and isinstance(graph.run, _NativeBlock) for graph in graphs) == (engine == "native")
+    for group in ("posterior", "log_prior", "sample_stats", "posterior_predictive", "conditional", "log_likelihood"):
+        for variable, values in trees["python"][group].data_vars.items():
+            found = trees[engine][group][variable]
+            assert np.allclose(found, values, rtol=1e-8, atol=1e-8, equal_nan=True), f"{group}/{variable}"
+    lost = trees["python"]["conditional"].to_dataset().isnull().any().to_array().any()
+    assert bool(lost) == (name == "hierarchy")

@@ -10,17 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet, Distribution, Gamma, Normal, Uniform
 
-from bnnzoo.core.model.density import build_density
-from bnnzoo.core.posterior.info import FitInfo
-from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.lowered import Lowered, Specialized
 from bnnzoo.predictive import blocks as of_blocks
-from bnnzoo.predictive import posterior_predictive
 from bnnzoo.predictive import sweep as module
-from bnnzoo.predictive.block_graphs import _NativeBlock, block_graph
+from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.blocks import Arrays, Blocks, draw_blocks, rows_of
 from bnnzoo.predictive.sweep import Sweep, evaluate
-from tests.inference.test_engines import MODELS as ENGINE_MODELS
 
 
 @pytest.fixture
@@ -129,27 +124,3 @@ def test_blocks_depend_on_the_model_alone(x):
     blocks = draw_blocks(outer, theta[0], (x,), 29, splits=True)
     assert blocks == draw_blocks(outer, theta[1], (x,), 29, splits=True)
     assert blocks.draws * (blocks.rows or 0) * 1000 <= of_blocks.MAX_RANDOM_ELEMENTS
-
-
-@pytest.mark.parametrize("engine", ["native", "graph"])
-@pytest.mark.parametrize("name", ENGINE_MODELS)
-def test_every_engine_predicts_the_same(name, engine, monkeypatch):
-    model, data = ENGINE_MODELS[name]
-    density = build_density(model, *data)
-    theta = torch.randn(2, 40, density.num_params, dtype=torch.float64)  # at some of which the hierarchy has no value
-    posterior = Draws(density, FitInfo("mcmc", method="none", seed=0), theta)
-    trees, graphs = {}, []
-    of_block = module.block_graph
-    monkeypatch.setattr(module, "block_graph", lambda *args: graphs.append(of_block(*args)) or graphs[-1])
-    for each in ("python", engine):
-        monkeypatch.setenv("BNNZOO_ENGINE", each)
-        trees[each] = posterior_predictive(posterior, *data)
-        assert bool(graphs) == (each == engine)
-    assert all(graph is not None for graph in graphs)
-    assert any(isinstance(graph.run, _NativeBlock) for graph in graphs) == (engine == "native")
-    for group in ("posterior", "log_prior", "sample_stats", "posterior_predictive", "conditional", "log_likelihood"):
-        for variable, values in trees["python"][group].data_vars.items():
-            found = trees[engine][group][variable]
-            assert np.allclose(found, values, rtol=1e-8, atol=1e-8, equal_nan=True), f"{group}/{variable}"
-    lost = trees["python"]["conditional"].to_dataset().isnull().any().to_array().any()
-    assert bool(lost) == (name == "hierarchy")
