@@ -110,7 +110,7 @@ class Specialized:
         assert self.graph is not None
         log = log or EngineLog()
         function = compile_graph(self.graph, inputs, log)
-        how, function = ("traced", self.graph) if function is None else ("compiled", function)
+        how, function = ("traced", as_called(self.graph)) if function is None else ("compiled", function)
         return self._recorded(how, function, inputs, log, num_carried)
 
     def _recorded(

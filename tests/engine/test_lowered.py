@@ -276,6 +276,10 @@ def test_without_a_compiler_the_traced_graph_runs(monkeypatch: pytest.MonkeyPatc
     with pytest.warns(LoweringWarning, match=r"could not be compiled .* \(RuntimeError: no C\+\+ compiler found\)"):
         result = lowered.specialize(torch.zeros(2), num_calls=10**9)(torch.zeros(2))
     assert result.tolist() == [1.0, 1.0]
+    graph = lowered.specialize(torch.zeros(2)).graph
+    assert (
+        graph is not None and lowered.specialize(torch.zeros(2)).flat is not graph
+    )  # it is called as one never compiled
 
 
 def test_a_model_that_cannot_be_traced_still_runs() -> None:
