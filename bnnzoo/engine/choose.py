@@ -99,7 +99,8 @@ MAX_NATIVE_CHAINS = 32
 """Chains of HMC and NUTS up to which moving each on its own beats a batch.
 
 A cautious limit: a second fit of NUTS to 80 rows of five inputs, 50 + 50 draws, takes 0.1 s of processor time in native code and
-4.0 s in a batch for 32 chains, and 0.2 and 6.0 for 128.
+4.0 s in a batch for 32 chains, 0.2 and 6.0 for 128, and 0.4 and 32 for 256, where all wait for the longest; a network of 71
+weights, 8 + 8 draws, 0.3 and 16 for 32.
 """
 
 MAX_NATIVE_LOCKSTEP_CHAINS = 256
