@@ -26,9 +26,7 @@ __all__ = [
     "MAX_ENTRIES_TO_PAD",
     "MAX_NATIVE_CHAINS",
     "MAX_NATIVE_FLOPS",
-    "MAX_NATIVE_LOCKSTEP_CHAINS",
     "MAX_NATIVE_MEMBERS",
-    "MAX_NATIVE_STOCHASTIC_CHAINS",
     "MIN_BLOCKS_TO_TRACE",
     "MIN_FITS_TO_COMPILE_SEARCHES",
     "NATIVE_PAYS_FROM",
@@ -95,20 +93,13 @@ MAMS, 60 + 60, 2.8 and 0.5 against 2.9 and 1.0; SGHMC, 300 draws, 2.8 and 0.4 ag
 2.7 and 1.5.
 """
 
-MAX_NATIVE_CHAINS = 32
-"""Chains of HMC and NUTS up to which moving each on its own beats a batch.
+MAX_NATIVE_CHAINS = 1024
+"""Chains up to which moving each on its own beats a batch, in which they share what operations cost to be called.
 
-A cautious limit: a second fit of NUTS to 80 rows of five inputs, 50 + 50 draws, takes 0.1 s of processor time in native code and
-4.0 s in a batch for 32 chains, 0.2 and 6.0 for 128, and 0.4 and 32 for 256, where all wait for the longest; a network of 71
-weights, 8 + 8 draws, 0.3 and 16 for 32.
-"""
-
-MAX_NATIVE_LOCKSTEP_CHAINS = 256
-"""The same of chains that adapt together: for 256 of the regression 0.5 us a step a chain against 1.0."""
-
-MAX_NATIVE_STOCHASTIC_CHAINS = 256
-"""The same of chains that move along gradients of mini-batches: 256 of that regression by SGLD, 350 steps, take 1.3 s of
-processor time in native code and 3.0 s in a batch.
+Processor seconds of a second fit, native and in a batch. NUTS to 80 rows of five inputs, 50 + 50 draws: 32 chains, 0.1 and 4.0,
+128 chains, 0.2 and 6.0, 256 chains, 0.4 and 32, where all wait for the longest; 1,024 chains of ten parameters, 1.8 natively.
+1,024 chains of ten parameters, 50 + 50 draws: MAMS 2.8 and 2.9, ChEESHMC 3.2 and 2.4, SGLD 1.5 and 6.4; of a network of 51
+weights, MAMS 9.8 and 21, ChEESHMC 7.7 and 22. More were not measured.
 """
 
 MAX_NATIVE_MEMBERS = 256

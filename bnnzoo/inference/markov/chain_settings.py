@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from bnnzoo.core.method import Declared, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import IF_GIVEN, Count, Fraction, NonNegativeCount, Positive, Range
-from bnnzoo.engine.choose import MAX_NATIVE_CHAINS, MAX_NATIVE_LOCKSTEP_CHAINS, NATIVE_PAYS_FROM, typical_num_steps
+from bnnzoo.engine.choose import MAX_NATIVE_CHAINS, NATIVE_PAYS_FROM, typical_num_steps
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.inference.markov.metrics import MassMatrix
 from bnnzoo.inference.starts import Start
@@ -61,7 +61,7 @@ class ChainSettings(Declared):
     resumable: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = math.inf
     """Expected gradient steps of a chain from which native code pays."""
-    max_native_chains: ClassVar[int] = 0
+    max_native_chains: ClassVar[int] = MAX_NATIVE_CHAINS
     """Chains up to which moving each on its own, in native code, beats a batch, in which they share the cost of operations."""
 
     def in_native_code(self, density: LogDensity) -> bool:
@@ -107,7 +107,6 @@ class HamiltonianSettings(AdaptiveSettings):
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
-    max_native_chains: ClassVar[int] = MAX_NATIVE_CHAINS
 
     target_accept: Fraction = 0.8
 
@@ -129,7 +128,6 @@ class LockstepSettings(AdaptiveSettings):
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
-    max_native_chains: ClassVar[int] = MAX_NATIVE_LOCKSTEP_CHAINS
 
     trajectory_length: Positive | None = None
     target_accept: Fraction = 0.7

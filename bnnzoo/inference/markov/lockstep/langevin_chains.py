@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
-from bnnzoo.engine.choose import MAX_NATIVE_LOCKSTEP_CHAINS, NATIVE_PAYS_FROM, Engine
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM, Engine
 from bnnzoo.inference.markov.chain_settings import AdaptiveSettings
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
@@ -54,7 +54,6 @@ class LangevinSettings(AdaptiveSettings):
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
-    max_native_chains: ClassVar[int] = MAX_NATIVE_LOCKSTEP_CHAINS
 
     steps_per_draw: Count | None = None
     energy_variance: Positive = 5e-4

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
-from bnnzoo.engine.choose import MAX_NATIVE_STOCHASTIC_CHAINS, NATIVE_PAYS_FROM
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.inference.markov.chain_settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
@@ -70,7 +70,6 @@ class StochasticSettings(ChainSettings):
     always_in_batches: ClassVar[bool] = True
     unadjusted: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
-    max_native_chains: ClassVar[int] = MAX_NATIVE_STOCHASTIC_CHAINS
 
 
 @dataclass(frozen=True, kw_only=True)

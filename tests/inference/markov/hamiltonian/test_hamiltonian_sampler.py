@@ -403,7 +403,7 @@ def test_the_choice_of_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     when_native_pays(monkeypatch, 0)
     assert isinstance(chains("auto").fleet, NativeCopies)
     assert isinstance(chains("auto", num_chains=33, target=of_widths()).fleet, NativeCopies)  # the settings say 4
-    assert isinstance(fit_of(num_chains=33), BatchedCopies)
+    assert isinstance(fit_of(num_chains=1025), BatchedCopies)
 
 
 def fit_of(**settings: Any) -> Any:
