@@ -124,3 +124,18 @@ def test_blocks_depend_on_the_model_alone(x):
     blocks = draw_blocks(outer, theta[0], (x,), 29, splits=True)
     assert blocks == draw_blocks(outer, theta[1], (x,), 29, splits=True)
     assert blocks.draws * (blocks.rows or 0) * 1000 <= of_blocks.MAX_RANDOM_ELEMENTS
+
+
+def test_a_function_besides_that_cannot_be_batched_leaves_the_draws_alone(x):
+    """What is kept must not change what is drawn."""
+
+    def stubborn(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        assert np.isfinite(theta[0].item())
+        return {"f": x @ theta}
+
+    theta, read, blocks = torch.randn(40, 3), partial(rows_of, (x,), num_rows=29), Blocks(16, 8)
+    alone, both = (
+        Sweep(draws_of(normal), theta, read, 29, blocks, besides=besides)(read) for besides in (None, stubborn)
+    )
+    assert np.array_equal(both["y0"], alone["y0"])
+    assert np.allclose(both["f"], theta @ x.T, rtol=1e-12)
