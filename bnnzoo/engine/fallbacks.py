@@ -44,6 +44,7 @@ def warn_without_compiler(what: str, reasons: Sequence[str], stacklevel: int = 2
     Examples
     --------
     >>> with warnings.catch_warnings(record=True) as found, warned_once():
+    ...     warnings.simplefilter("always")
     ...     for _ in range(2):
     ...         warn_without_compiler("Training runs", ["native code: NoCompiler: no g++ on the path"])
     >>> [str(each.message) for each in found]

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import bnnzoo as bz
 from bnnzoo.core.data.conversion import DataError
 from bnnzoo.predictive import bands, blocks, many_rows
+from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian(num_inputs=2)
@@ -293,3 +294,31 @@ def test_a_measure_that_is_none_is_refused(posterior):
         unchecked(posterior, bz.uncertainty.decompose, X, linearized="yes")
     with pytest.raises(TypeError, match=r"measure_predictions\(measure='entropy'\): write a function of a tree"):
         unchecked(posterior, "entropy", X)
+
+
+def test_deterministic_sites_are_stored_beside_the_moments_of_one_outcome(small_bands, tmp_path):
+    """Draws and moments alone come from one run of the model; here it must give the site as well."""
+
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            f = pyro.deterministic("f", x @ w)
+            pyro.sample("y", dist.Normal(f, 0.1), obs=y)
+
+    posterior = bz.fit(model, bz.Laplace(), X[:50], Y[:50], dtype=torch.float64, progress=False)
+    assert_same(
+        bz.predict(posterior, X, num_draws=7, store=tmp_path / "run.zarr"), bz.predict(posterior, X, num_draws=7)
+    )
+
+
+def test_blocks_are_chosen_by_the_first_rows_alone(posterior):
+    """The others may lie on disk."""
+    asked = []
+
+    def read(rows):
+        asked.append(rows)
+        return (X[rows], None)
+
+    functions = RowFunctions.of(posterior.density, ())
+    functions.blocks(posterior.draws(3)[0], read, len(X), splits=True, together=256)
+    assert asked == [slice(0, 256)]
