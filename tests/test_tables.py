@@ -20,7 +20,6 @@ UNITS = (1.0, 100.0, 1000.0, 1e6)  # as it is, in percent, in thousandths, in mi
 WITHOUT_FILE = {
     ("docs/measures/uncertainty.md", "draws"): "exact numbers of an exercise",
     ("docs/measures/diagnostics.md", "rows that move together"): "its tests repeat the simulations",
-    ("docs/benchmarks.md", "call"): "measured once, and dated: it takes 6 GiB of disk",
 }
 """Tables of measurements whose numbers are in no file of results, by page and first heading, and why; it may not grow."""
 
