@@ -20,6 +20,7 @@ __all__ = [
     "LockstepSettings",
     "even_groups",
     "goes_on",
+    "groups_of_independent_chains",
     "refuse_single_parameter",
     "refuse_uneven_superchains",
     "refuse_untuned",
@@ -151,6 +152,11 @@ def even_groups(num_chains: int, num_groups: int) -> list[range]:
     num = min(num_groups, num_chains)
     ends = [num_chains * i // num for i in range(num + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
+
+
+def groups_of_independent_chains(settings: ChainSettings, num_chains: int, spread: bool) -> list[range]:
+    """Return all chains as one group in this process, and on workers ``num_groups``, by default one for each chain."""
+    return even_groups(num_chains, (settings.num_groups or num_chains) if spread else 1)
 
 
 def refuse_untuned(settings: ChainSettings) -> None:

@@ -13,7 +13,7 @@ from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.choose import Engine
 from bnnzoo.engine.program import Program
 from bnnzoo.engine.runner import runner
-from bnnzoo.inference.markov.chain_settings import ChainSettings, even_groups, without_init
+from bnnzoo.inference.markov.chain_settings import ChainSettings, groups_of_independent_chains, without_init
 from bnnzoo.inference.markov.density_gradient import density_gradient
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
@@ -112,7 +112,7 @@ class IndependentSampler:
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
         """Return all chains as one group in this process, and on workers ``num_groups``."""
-        return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
+        return groups_of_independent_chains(self.settings, num_chains, spread)
 
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> IndependentChains:
         """Start chains at ``theta[C, P]``."""

@@ -13,8 +13,8 @@ from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.choose import Engine, OneByOneError
 from bnnzoo.inference.markov.chain_settings import (
     HamiltonianSettings,
-    even_groups,
     goes_on,
+    groups_of_independent_chains,
     without_init,
 )
 from bnnzoo.inference.markov.density_gradient import density_gradient
@@ -97,7 +97,7 @@ class HamiltonianSampler:
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
         """Return all chains as one group in this process, and on workers ``num_groups``: chains adapt by themselves."""
-        return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
+        return groups_of_independent_chains(self.settings, num_chains, spread)
 
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> HamiltonianChains:
         """Start chains at ``theta[C, P]``."""

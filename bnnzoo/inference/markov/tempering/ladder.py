@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine
-from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, even_groups
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, groups_of_independent_chains
 from bnnzoo.inference.markov.first_metric import rows_of
 from bnnzoo.inference.markov.hamiltonian.adaptive_chains import AdaptiveChains
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import NUM_STREAMS, STATS
@@ -231,7 +231,7 @@ class LadderSampler:
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
         """Return all ladders as one group in this process, and on workers ``num_groups``: each adapts by itself."""
-        return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
+        return groups_of_independent_chains(self.settings, num_chains, spread)
 
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Ladders:
         """Start ladders at ``theta[L, P]``."""
